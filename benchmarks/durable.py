@@ -20,17 +20,17 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName, SubscriptionName, TopicName
 from gapless.core.ticks import Span
 from gapless.core.token import Token
-from gapless.durable.catch_up import CatchUp
-from gapless.durable.consolidated import Batch, Consolidated, Recorded
+from gapless.durable.catch_up import CatchUp, CatchUpSource, Taker
+from gapless.durable.consolidated import Consolidated, RecordsPersisted, SubscriptionBatch
 from gapless.durable.filtered_log import FilteredLog
-from gapless.durable.subscriptions import Definition, Kept, Subscriptions
+from gapless.durable.subscriptions import Definition, DurableSubscriptions, SubscriptionPersisted
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
-from gapless.knowledge.scattered import look_up
+from gapless.knowledge.answers import look_up
 from gapless.knowledge.subend import Settled
 from gapless.node.config import Config
 from gapless.storage.disk import DiskVolume
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes, encode_event
 from gapless_lab.experiments.durable.logging_cost import (
     EVENTS_PER_S,
@@ -116,15 +116,15 @@ def fill(volume: DiskVolume, count: int, rare: int) -> FilteredLog:
 
 def catch_up(volume: DiskVolume, log: FilteredLog, *, refilter: bool) -> tuple[int, int]:
     """How many events came, and how many records of the event log were read for it."""
-    machine = CatchUp(1, 0, log, LIMITS)
+    taker = Taker(1)
     if refilter:
-        matcher = ibm()
-        machine.since = log.end  # the filtered log knows nothing
-        machine.matches = lambda events: [i for i, _ in match(matcher, events)]
+        matcher = ibm()  # and the filtered log knows nothing
+        taker = Taker(1, log.end, lambda events: [i for i, _ in match(matcher, events)])
+    machine = CatchUp(taker, 0, CatchUpSource(log), LIMITS)
     count, fetched, now = 0, 0, Instant(0)
     while not machine.is_done(log.end):
         pieces, nacks = machine.advance(log.end, 1_000, now)
-        count += sum(len(piece.ticks) for piece in pieces if isinstance(piece, Batch))
+        count += sum(len(piece.ticks) for piece in pieces if isinstance(piece, SubscriptionBatch))
         while nacks:
             for answer in answers(volume, nacks.pop()):
                 fetched += len(answer.ticks)
@@ -214,7 +214,7 @@ class Host:
     def __init__(self, count: int) -> None:
         self.volume = MemoryVolume()
         self.stream = Consolidated(PUBEND, self.volume, LIMITS)
-        self.subscriptions = Subscriptions(self.volume, LIMITS)
+        self.subscriptions = DurableSubscriptions(self.volume, LIMITS)
         self.matcher: Matcher[int] = Matcher()
         self.symbols = count // MATCHES
         self.tick = STEP
@@ -223,7 +223,9 @@ class Host:
             self.add(number)
         self.names = [each.definition.name for each in self.subscriptions.all()]
         log = self.stream.log
-        self.catch_ups = [CatchUp(number, 0, log, LIMITS) for number in range(count // 100)]
+        self.catch_ups = [
+            CatchUp(Taker(number), 0, CatchUpSource(log), LIMITS) for number in range(count // 100)
+        ]
 
     def add(self, number: int) -> None:
         condition = f"symbol = 'S{number % self.symbols:07}'"
@@ -239,9 +241,9 @@ class Host:
             self.volume.commit(effect.writes)
             for each in effect.then:
                 assert isinstance(each, Tell)
-                if isinstance(each.message, Recorded):
+                if isinstance(each.message, RecordsPersisted):
                     self.carry(self.stream.persisted(each.message, Instant(0)))
-                elif isinstance(each.message, Kept):
+                elif isinstance(each.message, SubscriptionPersisted):
                     self.carry(self.subscriptions.persisted(each.message, Instant(0)))
 
     def deliver(self, dice: random.Random, size: int) -> None:

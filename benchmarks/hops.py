@@ -36,10 +36,11 @@ from gapless.core.identity import (
     TopicName,
 )
 from gapless.core.messages import Message
-from gapless.knowledge.scattered import apart
+from gapless.node.context import EventEncoding
 from gapless.node.network import parse_network
 from gapless.node.node import Node
 from gapless.storage.disk import DiskVolume
+from gapless.testing.checkers.nack_fan_in import apart
 from gapless.wire.events import check_events, decode_attributes, encode_event
 from gapless.wire.kinds import codec
 
@@ -78,8 +79,7 @@ class Row:
                 network,
                 volume,
                 START,
-                attributes_of=decode_attributes,
-                check_events=check_events,
+                encoding=EventEncoding(decode_attributes, check_events),
             )
             for name, volume in self.volumes.items()
         }

@@ -1,8 +1,8 @@
 """The match pipeline on Spark against the matcher alone: events/s, and how much of it is left.
 
-Stock subscriptions and events as in `matcher`. Events are in Parquet with an attributes map, as in
-a lake ("maps"), or with a column an attribute ("columns"). Workers read them themselves, or Spark
-does and hands them over ("DataFrame"). "Alone" is `match_batch` on ready columns in as many
+Stock subscriptions and events as in `matcher`. Workers read them from a lake, or Spark reads them
+from Parquet and hands them over ("DataFrame"), with an attributes map or one column for each
+attribute. "Alone" is `match_batch` on ready columns in as many
 processes at once as Spark has workers: what the cores could do. By name is a row a match, by number
 a row an event. Rates are wall time of whole jobs, with the sink left out, run once before with
 fewer events, each form of job in its turn: a virtual machine compiles what it has done often. Files
@@ -10,7 +10,7 @@ are read so often in one job that the matcher alone would take some seconds for 
 Spark costs is then small. CPU is that of all processes together: where others use the machine,
 "CPU of alone" tells what a calm one would do, if both keep all cores busy.
 
-    python -m benchmarks pipelines [--quick] [--keep] [--subscriptions 1000,100000] [--forms maps]
+    python -m benchmarks pipelines [--quick] [--keep] [--subscriptions 1000,100000] [--forms lake]
 
 Five minutes or less for all sizes with the forms that have a target; others by name.
 """
@@ -36,10 +36,11 @@ from benchmarks import workloads
 from benchmarks.peers.usage import cpu_seconds, members
 from benchmarks.report import Report, rate
 from gapless.client.columns import SCHEMA, attributes_column
-from gapless.pipelines.audience import open_audience, write_audience
 from gapless.pipelines.lake import Lake
-from gapless.pipelines.replay import Piece, Pieces, Replay
-from gapless.pipelines.writing import LAYOUT
+from gapless.pipelines.lake_files import FileTask, PubendFiles
+from gapless.pipelines.lake_schema import LakeSchema
+from gapless.pipelines.replay import Replay, ReplayPlan, ReplayRange
+from gapless.pipelines.subscription_table import open_subscriptions, write_subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,13 +71,12 @@ WARM_PART, FIRST_WARM_PART = 0.3, 1.0
 first job, when it has compiled nothing yet."""
 
 FORMS = {
-    "columns": "columns, by number",
-    "maps": "maps, by number",
-    "maps-by-name": "maps, by name",
+    "lake": "lake, by number",
+    "lake-by-name": "lake, by name",
     "frame": "DataFrame of columns, by number",
     "frame-of-maps": "DataFrame of maps, by number",
 }
-WANTED = ("columns", "maps")
+WANTED = ("lake",)
 """What is measured unless others are named."""
 
 
@@ -88,7 +88,7 @@ class Speed(NamedTuple):
 
 
 def write_events(folder: Path, load: workloads.Workload, count: int) -> None:
-    """The same events twice: as maps, as a lake has them, and as columns; one file a core."""
+    """The same events as maps, as columns, and as a lake has them; one file a core."""
     cores = os.cpu_count() or 1
     rows, names = count // cores, list(load.events[0])
     columns = {name: pa.array([event[name] for event in load.events]) for name in names}
@@ -106,13 +106,31 @@ def write_events(folder: Path, load: workloads.Workload, count: int) -> None:
             whole = whole.add_column(0, "pubend", pa.repeat(pa.scalar("t/0"), rows))
             whole = whole.cast(kinds) if form == "maps" else whole
             path = folder / form / f"{core}.parquet"
-            layout = LAYOUT if form == "maps" else {}
-            pq.write_table(whole.combine_chunks(), path, row_group_size=GROUP_ROWS, **layout)
+            pq.write_table(whole.combine_chunks(), path, row_group_size=GROUP_ROWS)
+            if form == "maps":
+                write_lake_file(folder, whole)
+
+
+def write_lake_file(folder: Path, events: pa.Table) -> None:
+    (folder / "lake").mkdir(exist_ok=True)
+    count = len(events)
+    others: dict[str, object] = {
+        "topic": pa.repeat(pa.scalar("t"), count),
+        "published": pa.array([0] * count, SCHEMA.field("published").type),
+        "publisher": pa.nulls(count, pa.string()),
+        "sequence": pa.nulls(count, pa.int64()),
+        "body": pa.repeat(pa.scalar(b""), count),
+    }
+    columns = [others.get(name) or events.column(name) for name in SCHEMA.names]
+    files = PubendFiles(FileTask(folder, folder / "lake", LakeSchema(), 1 << 40), "t/0")
+    for batch in pa.table(columns, schema=SCHEMA).to_batches(ROWS):
+        files.add(batch)
+    files.close()
 
 
 def match_alone(folder: str, core: int) -> Speed:
     """Of one process, on batches that are in memory."""
-    opened = open_audience(f"{folder}/audience")
+    opened = open_subscriptions(f"{folder}/audience")
     table = pq.read_table(f"{folder}/columns/{core}.parquet").drop_columns(["pubend", "tick"])
     batches = table.combine_chunks().to_batches(ROWS)
     opened.matcher.match_batch(batches[0])
@@ -132,11 +150,10 @@ def alone(folder: Path) -> Speed:
     return Speed(sum(each.events_s for each in found), sum(each.cpu_s for each in found) / cores)
 
 
-def as_lake(folder: Path, passes: int) -> tuple[Replay, Pieces]:
-    """The files with maps, as if they were a lake's."""
-    paths = sorted((folder / "maps").iterdir()) * passes
-    pieces = [Piece("t/0", 0, 1 << 62, str(path)) for path in paths]
-    return Replay(Lake(folder, "t"), None), Pieces(pieces, [])
+def as_lake(folder: Path, passes: int) -> tuple[Replay, ReplayPlan]:
+    paths = sorted((folder / "lake").iterdir()) * passes
+    ranges = [ReplayRange("t/0", 0, 1 << 62, str(path), path.stat().st_size) for path in paths]
+    return Replay(Lake(folder, "t"), None), ReplayPlan(ranges, [])
 
 
 def of_job(make: Callable[[int], DataFrame], count: int, passes: int, warm_part: float) -> Speed:
@@ -159,10 +176,9 @@ def cpu_of_all() -> float:
 
 def forms(spark: SparkSession, folder: Path) -> dict[str, Callable[[int], DataFrame]]:
     """What is measured: jobs that take each event so often."""
-    from gapless.pipelines.match import match_files, match_numbers, match_replay
+    from gapless.pipelines.match import match_numbers, match_replay
 
     audience = str(folder / "audience")
-    paths = [str(path) for path in sorted((folder / "columns").iterdir())]
 
     def lake(times: int, *, by_number: bool) -> DataFrame:
         return match_replay(spark, *as_lake(folder, times), audience, by_number=by_number)
@@ -172,9 +188,8 @@ def forms(spark: SparkSession, folder: Path) -> dict[str, Callable[[int], DataFr
         return match_numbers(reduce(DataFrame.unionAll, tables), audience)
 
     return {
-        "columns": lambda times: match_files(spark, paths * times, audience, by_number=True),
-        "maps": partial(lake, by_number=True),
-        "maps-by-name": partial(lake, by_number=False),
+        "lake": partial(lake, by_number=True),
+        "lake-by-name": partial(lake, by_number=False),
         "frame": partial(rows, "columns"),
         "frame-of-maps": partial(rows, "maps"),
     }
@@ -189,7 +204,7 @@ def measure(
         load = workloads.make("stock", size)
         write_events(folder, load, count)
         named = ((f"n{number}", text) for number, text in enumerate(load.conditions))
-        write_audience(named, folder / "audience")
+        write_subscriptions(named, folder / "audience")
         before, jobs = alone(folder), forms(spark, folder)
         for name in wanted:
             # By CPU, so that a busy machine makes no job so short that what any job costs counts.

@@ -16,10 +16,10 @@ from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
 from gapless.propagation.branch import Branch
-from gapless.propagation.digest import Announcer, Known
+from gapless.propagation.digest import Announcer, KnownVector
 from gapless.propagation.leaf import ClockPersisted, Leaf
 from gapless.propagation.sufficiency import Sufficiency
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.codec import Codec
 from tests.propagation.stand import Limits, messages
 
@@ -101,14 +101,16 @@ def message_cost(leaves: int, message_count: int, per_second: int) -> MessageCos
     names = [f"broker-{number}" for number in range(leaves)]
     below = {CellName(f"cell-{number}"): names[number::4] for number in range(4)}
     receiver = Sufficiency(below)
-    vectors = [Known(1, dict.fromkeys(names, 1_000_000))]
+    vectors = [KnownVector(1, dict.fromkeys(names, 1_000_000))]
     receiver.advance(vectors[0].vector)
     total, body = 0, EventBatch.join([bytes(418)])
     begin = time.process_time()
     for number in range(message_count):
         if dice.random() < leaves / per_second:
             name, known = dice.choice(names), vectors[-1]
-            vectors.append(Known(known.digest + 1, {**known.vector, name: known.vector[name] + 1}))
+            vectors.append(
+                KnownVector(known.digest + 1, {**known.vector, name: known.vector[name] + 1})
+            )
             receiver.advance(known.vector)
         known = vectors[-1]
         vector, base = announcer.announce(BrokerName("peer"), "source", known)

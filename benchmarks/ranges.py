@@ -19,6 +19,7 @@ from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.reads.search import LogSearch, Selection
 from gapless.storage.disk import DiskVolume
 from gapless.wire.events import decode_attributes, decode_contents, encode_event
@@ -74,10 +75,10 @@ def measure(quick: bool, folder: str) -> Report:
     condition, matcher = Filter.parse(CONDITION), Matcher[str]()
     matcher.add("it", condition)
     pubend, end = write_log(folder, encoded, ticks), ticks.stop
-    again = LogSearch(Config(), decode_attributes)
+    again = LogSearch(Config(), EventEncoding(decode_attributes))
 
     def search_first(survey: Any = None) -> None:
-        find_all(pubend, end, LogSearch(Config(), decode_attributes, survey))
+        find_all(pubend, end, LogSearch(Config(), EventEncoding(decode_attributes, survey=survey)))
 
     def filtered(events: EventBatch) -> list[int]:
         rows = decode_attributes(events)

@@ -30,6 +30,7 @@ from gapless.core.client_messages import (
 from gapless.core.effects import Persist, Send, Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, SubscriptionName
+from gapless.node.context import EventEncoding
 from gapless.node.network import parse_network
 from gapless.node.node import Node
 from gapless.storage.disk import DiskVolume
@@ -61,8 +62,7 @@ class Crowd:
             parse_network(chain(0)),
             self.volume,
             START,
-            attributes_of=decode_attributes,
-            check_events=check_events,
+            encoding=EventEncoding(decode_attributes, check_events),
         )
         self.queue: deque[tuple[str, Message]] = deque()
         self.got: dict[str, list[int]] = {f"sub{number}": [] for number in range(SUBSCRIBERS)}

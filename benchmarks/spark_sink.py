@@ -29,7 +29,7 @@ from benchmarks.broker import serving
 from benchmarks.peers.usage import cpu_seconds as cpu_of
 from benchmarks.peers.usage import members
 from benchmarks.report import Report, cpu_seconds, rate
-from gapless.wire.columnar import Columns, encode_columns
+from gapless.wire.columnar import EventColumns, encode_columns
 from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def run(quick: bool) -> list[Report]:
 def bare(url: str, count: int) -> dict[str, float]:
     """Without Spark."""
     rows = range(BATCH)
-    columns = Columns(
+    columns = EventColumns(
         BATCH,
         {
             "symbol": pa.array([f"S{i % 100}" for i in rows]),

@@ -11,9 +11,10 @@ from gapless.core.effects import Persist, Send, Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.topic_messages import CreateTopic
+from gapless.node.context import EventEncoding
 from gapless.node.network import parse_network
 from gapless.node.node import Node
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes, encode_event
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Stand:
             parse_network(NETWORK),
             self.volume,
             self.now,
-            attributes_of=decode_attributes,
+            encoding=EventEncoding(decode_attributes),
         )
         self.do(self.node.start(self.now))
         self.do(self.node.link_up(ANN, self.now))

@@ -26,12 +26,13 @@ from gapless.core.effects import Chop, Persist, Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, PubendName, TopicName
 from gapless.core.ticks import Span
-from gapless.knowledge.lattice import ABOVE, Belief
 from gapless.knowledge.pubend import Persisted, Pubend
 from gapless.knowledge.subend import Subend
 from gapless.node import config as config_module
 from gapless.node.config import MILLISECOND, SECOND, Config
-from gapless.storage.memory import MemoryVolume
+from gapless.node.subscriptions.record import TRANSITIONS
+from gapless.testing.lattice import ABOVE, Belief
+from gapless.testing.memory_volume import MemoryVolume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -133,12 +134,12 @@ class Publication:
             written = self.answers[request] == "Receipt"
             if not written:
                 return "Refused"
-            if pubend.release.going < pubend.newest:
+            if pubend.release.next_chop_end < pubend.newest:
                 return "Durable"
             return "Released" if pubend.released >= pubend.newest else "Chopping"
-        if any(each.message.request == request for each in pubend.writing):
+        if any(each.message.request == request for each in pubend.batch.requests):
             return "Writing"
-        waits = any(each.message.request == request for each in pubend.waiting)
+        waits = any(each.message.request == request for each in pubend.pending_requests)
         return "Waiting" if waits else "[*]"
 
     def step(self, request: int, label: str, act: Callable[[], list[Effect]]) -> None:
@@ -269,8 +270,20 @@ def process_limits() -> str:
     return table(row for name, row in OF_PROCESS.items() if name not in but)
 
 
+def named_subscription() -> str:
+    """The life of a named subscription at one broker, from its table."""
+    steps = [
+        (phase.value, happening.value, after.value)
+        for phase, row in TRANSITIONS.items()
+        for happening, after in row.items()
+        if after is not phase
+    ]
+    return drawn(steps)
+
+
 PAGES = {
     DOCS / "protocols" / "exactly-once.md": (beliefs, gap, publication, messages),
+    DOCS / "protocols" / "durable-subscriptions.md": (named_subscription,),
     DOCS / "reference" / "configuration.md": (basic, limits, process_limits),
 }
 PARTS = {part.__name__: part for parts in PAGES.values() for part in parts}

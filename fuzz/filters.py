@@ -22,9 +22,9 @@ import atheris
 SOUP = "--soup" in sys.argv
 with atheris.instrument_imports(include=["none"] if SOUP else ["gapless.filters"]):
     from gapless.core.errors import FilterError
-    from gapless.filters.constraint import admits
     from gapless.filters.evaluate import compile_condition
     from gapless.filters.filter import Filter
+    from gapless.filters.matching.checks import check_of
 
 WORDS = (
     *("a", "b", "c", '"a b"', "EXISTS ", "exists", "$x", "ä.b", "NULL", "TRUE", "FALSE"),
@@ -64,7 +64,7 @@ def check(text: str) -> None:
     assert found.covers(found), text
     for event in EVENTS[len(text) % 2 :: 2]:
         meets = any(
-            all(admits(constraint, event.get(name)) for name, constraint in one.constraints)
+            all(check_of(constraint)(event.get(name)) for name, constraint in one.constraints)
             and all(compile_condition(residual)(event) for residual in one.residuals)
             for one in found.conjunctions
         )

@@ -11,13 +11,16 @@ Theory of operation
     ends of what the decoder accepts. Clients are never honest; brokers are, but for the episodes
     that are forged.
     Nothing but answers and `ProtocolError` may come out of a node, and `check` holds after each
-    step. A message between brokers must be taken by who gets it. What fits no frame, what a disk
+    step. To check takes longer than to step, so most episodes are checked every `CHECK_EACH` steps
+    and at their end; what is found there is played again with a check after each step. One in
+    `STRICT_EACH` episodes is checked so from the start: it finds what is wrong for a few steps.
+    A broker must take every message that another broker sends. What fits no frame, what a disk
     refuses and a node that wants to be woken again and again at one instant are findings too.
     In a forged episode neighbours lie too: what a broker might say, with values from the pools, or
     what one has said, with a field changed. A lie may make honest brokers contradict each other, so
     that links are dropped there, and nobody judges what comes through or what stays behind. But no
     lie ends a broker: nothing but `ProtocolError` comes out, and `check` holds. Two things are not
-    asked of it: to know all that was ever said of a stream (streams have no shadow there), and to
+    asked of it: to know all that was ever said of a stream (streams are not strict there), and to
     look into events, which are let in once, where they are published (`wire.events`).
     The same seed gives the same episodes. A step holds its values, so that an episode can be played
     without some of its steps: a finding is shown as the few steps that are needed for it.
@@ -27,12 +30,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
+import os
 import random
 import sys
 import time
 import traceback
 from collections import deque
 from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import accumulate, islice
+from math import inf
+from multiprocessing import Pool
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -47,11 +56,13 @@ from gapless.core.messages import Ping, Pong
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicNews
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
+from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.node.network import parse_network
 from gapless.node.node import Node
 from gapless.node.reliable.service import Reliable
-from gapless.node.service import KINDS as SERVICE_KINDS
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.lattice import strict
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.tree.messages import Carried, Hop, Position
 from gapless.wire.codec import Unknown
 from gapless.wire.events import check_events, decode_attributes, encode_event
@@ -59,13 +70,18 @@ from gapless.wire.framing import FRAME_BYTES_MAX
 from gapless.wire.kinds import KINDS, codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from gapless.core.messages import Message
 
 CODEC = codec(*SERVICE_KINDS)
 BEGIN = Instant(1_700_000_000_000_000)
 EPISODE_STEPS = 300
+CHECK_EACH = 50
+STRICT_EACH = 50
+BATCH_EPISODES = 20
+"""What one process plays before it reports."""
+
 END_SHARE = 0.2
 """Of the episodes, how many are played to their end: it takes as long as the rest."""
 
@@ -179,6 +195,7 @@ OTHERS = 1
 """The weight of all other kinds together: those that are not for clients."""
 
 ASKED = [each for each in KINDS if each.__name__ in WEIGHTS]
+ASKED_WEIGHTS = list(accumulate(WEIGHTS[each.__name__] for each in ASKED))
 STRANGE = [each for each in (*KINDS, *SERVICE_KINDS) if each.__name__ not in WEIGHTS]
 TOLD = [
     each for each in (*KINDS, *SERVICE_KINDS)
@@ -190,8 +207,8 @@ TOLD = [
 CARRYING = [Carried, *get_args(Routed)]
 """Of those, what is drawn more often: most of what can go wrong is in it."""
 
-HINTS = {each: get_type_hints(each) for each in (*KINDS, *SERVICE_KINDS)}
-FIELDS = {each: msgspec.structs.fields(each) for each in (*KINDS, *SERVICE_KINDS)}
+hints_of: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
+fields_of: Callable[[Any], tuple[msgspec.structs.FieldInfo, ...]] = cache(msgspec.structs.fields)
 
 
 class Drawing:
@@ -207,9 +224,8 @@ class Drawing:
     def message(self) -> Message | None:
         """None: it would not be taken from the wire."""
         dice = self.dice
-        total = sum(WEIGHTS.values())
-        if dice.random() * (total + OTHERS) < total:
-            kind = dice.choices(ASKED, [WEIGHTS[each.__name__] for each in ASKED])[0]
+        if dice.random() * (ASKED_WEIGHTS[-1] + OTHERS) < ASKED_WEIGHTS[-1]:
+            kind = dice.choices(ASKED, cum_weights=ASKED_WEIGHTS)[0]
         else:
             kind = dice.choice(STRANGE)
         try:
@@ -255,8 +271,7 @@ class Drawing:
         return self.dice.choice(({}, {"t/0": tick}, {"t/0": 0}))
 
     def _struct(self, kind: type) -> Any:
-        hints = HINTS.get(kind) or get_type_hints(kind)
-        given = FIELDS.get(kind) or msgspec.structs.fields(kind)
+        hints, given = hints_of(kind), fields_of(kind)
         often = 0.25 if kind.__name__ == "Subscribe" else self.often
         values = {}
         for each in given:
@@ -298,7 +313,7 @@ class Drawing:
         return self._value(dice.choice(options), name)
 
     def _tuple(self, kind: Any) -> Any:
-        hints = get_type_hints(kind)
+        hints = hints_of(kind)
         return kind(*(self._value(hints[each], each) for each in kind._fields))
 
     def _map(self, options: tuple[Any, ...], name: str) -> dict[Any, Any]:
@@ -319,13 +334,15 @@ class Drawing:
 
     def _tick(self) -> int:
         now = self.world.now << PUBEND_BITS
-        known = [
+        delivered = (
             stream.delivered
             for node in self.world.nodes.values()
-            for stream in node.durables.streams.values()
-        ]
+            for stream in node.durable.named.streams.values()
+        )
         back = self.dice.choice((0, 1, 1_000, 1_000_000)) << PUBEND_BITS
-        return self.dice.choice((0, 1, now, now - back, now - back, TICK_MAX, *known[:2]))
+        return self.dice.choice(
+            (0, 1, now, now - back, now - back, TICK_MAX, *islice(delivered, 2))
+        )
 
 
 class Forgery(Drawing):
@@ -378,10 +395,10 @@ class Forgery(Drawing):
 
     def _changed(self, struct: Any) -> Any:
         """The same, with a field or two changed, or one in a struct within."""
-        fields = msgspec.structs.fields(struct)
+        fields = fields_of(type(struct))
         if not fields:
             return struct
-        hints, changes = HINTS.get(type(struct)) or get_type_hints(type(struct)), {}
+        hints, changes = hints_of(type(struct)), {}
         for each in self.dice.choices(fields, k=self.dice.choice((1, 1, 2))):
             value = getattr(struct, each.name)
             changes[each.name] = self._other(value, hints[each.name], each.name)
@@ -423,7 +440,7 @@ class Forgery(Drawing):
 
 def parts_of(struct: Any) -> Iterable[tuple[tuple[Any, str], Any]]:
     """All values in a struct, each with its type and the name of its field."""
-    hints = HINTS.get(type(struct)) or get_type_hints(type(struct))
+    hints = hints_of(type(struct))
     for name in struct.__struct_fields__:
         value = getattr(struct, name)
         yield (hints[name], name), value
@@ -454,7 +471,16 @@ class FoundError(AssertionError):
 class World:
     """Brokers of one network, their disks, links and clients. Each method is a step."""
 
-    def __init__(self, network: str, limits: int, is_secure: bool, is_forged: bool = False) -> None:
+    def __init__(
+        self,
+        network: str,
+        limits: int,
+        is_secure: bool,
+        is_forged: bool = False,
+        *,
+        is_strict: bool = True,
+    ) -> None:
+        self.is_strict = is_strict  # is every node checked after all that it does?
         text = NETWORKS[network]
         self.network = parse_network(text.replace(*SERVED) if is_forged else text)
         self.config = Config(**LIMITS[limits])
@@ -488,8 +514,8 @@ class World:
         volume, now = self.volumes[name], self.clock(name)
         self.nodes[name] = node = Node(
             BrokerName(name), self.network, volume, now,
-            attributes_of=decode_attributes, check_events=check_events, config=self.config,
-            shadow=not self.is_forged,
+            encoding=EventEncoding(decode_attributes, check_events), config=self.config,
+            parts=None if self.is_forged else strict(),
         )  # fmt: skip
         self._do(name, node.start(now))
 
@@ -509,7 +535,12 @@ class World:
                 rest += node.receive(node.name, effect.message, self.clock(name))
             if len(rest) > 100_000:
                 raise FoundError("a step does not end")
-        node.check()
+        if self.is_strict:
+            node.check()
+
+    def check(self) -> None:
+        for node in self.nodes.values():
+            node.check()
 
     def _send(self, name: str, to: str, message: Message) -> None:
         try:
@@ -540,7 +571,8 @@ class World:
         except ProtocolError as error:
             if error.__cause__ is not None:
                 raise
-            node.check()
+            if self.is_strict:
+                node.check()
             self.leave(name, client)
         else:
             self._do(name, effects)
@@ -573,7 +605,8 @@ class World:
         except ProtocolError:
             if not self.has_lied:
                 raise
-            node.check()
+            if self.is_strict:
+                node.check()
             if (min(sender, to), max(sender, to)) not in self.cut:
                 self.turn(min(sender, to), max(sender, to))
                 self.turn(min(sender, to), max(sender, to))
@@ -672,13 +705,9 @@ class World:
             self.wait(SECOND)
         for name, node in self.nodes.items():
             left = {
-                "starts": node.clients.waiting,
-                "questions": node.names.waiting,
-                "attachments": node.attachments._attaching,
-                "creations": node.attachments._creating,
-                "sessions": node.attachments.sessions,
-                "acknowledgements": node.attachments.unconfirmed,
-                "ends": node.attachments.leaving,
+                "starts": node.durable.requests.pending,
+                "questions": node.durable.homes.waiting,
+                "records": node.durable.named.table.serving(),
                 "audiences": node.subscribers.sessions_of,
             }
             if kept := {what: some for what, some in left.items() if some}:
@@ -712,32 +741,43 @@ class Episode:
     is_forged: bool = False
     steps: list[Step] = field(default_factory=list)
 
-    def world(self) -> World:
-        return World(self.network, self.limits, self.is_secure, self.is_forged)
+    def world(self, *, is_strict: bool = True) -> World:
+        return World(self.network, self.limits, self.is_secure, self.is_forged, is_strict=is_strict)
 
     def play(self) -> BaseException | None:
-        """What it ends with."""
+        """What it ends with, checked after each step; steps behind that are dropped."""
+        played = 0
         try:
             world = self.world()
             for step in self.steps:
+                played += 1
                 step.do(world)
         except Exception as error:
+            del self.steps[played:]
             return error
         return None
 
 
 WAITS = (1_000, 10_000, 100_000, 500_000, SECOND, SECOND, 3 * SECOND, 20 * SECOND)
 JUMPS = (-3_600 * SECOND, -SECOND, SECOND, 3_600 * SECOND)
-FATES = (("taken", 90), ("lost", 2), ("doubled", 3), ("again", 5))
-WRITES = (("ok", 94), ("full", 5), ("unanswered", 1))
-ACTS = (
-    ("say", 40), ("arrive", 40), ("write", 25), ("wait", 9), ("come", 4), ("leave", 2),
-    ("turn", 0.6), ("jump", 0.3), ("restart", 0.4), ("calm", 4),
-)  # fmt: skip
 
 
-def pick(dice: random.Random, options: tuple[tuple[str, float], ...]) -> str:
-    return dice.choices([each for each, _ in options], [weight for _, weight in options])[0]
+class Odds:
+    """Options, each with its weight."""
+
+    def __init__(self, **weights: float) -> None:
+        self._options = list(weights)
+        self._weights = list(accumulate(weights.values()))
+
+    def pick(self, dice: random.Random) -> str:
+        return dice.choices(self._options, cum_weights=self._weights)[0]
+
+
+FATES = Odds(taken=90, lost=2, doubled=3, again=5)
+WRITES = Odds(ok=94, full=5, unanswered=1)
+ACTS = Odds(
+    say=40, arrive=40, write=25, wait=9, come=4, leave=2, turn=0.6, jump=0.3, restart=0.4, calm=4
+)
 
 
 class Player:
@@ -751,7 +791,7 @@ class Player:
         """Dice of their own: without lies an episode is what it was."""
         self.is_forged = self.forging.random() < FORGED_SHARE and network != "alone"
         self.episode = Episode(network, limits, self.dice.random() < 0.4, self.is_forged)
-        self.world = self.episode.world()
+        self.world = self.episode.world(is_strict=number % STRICT_EACH == 0)
         self.drawing = Drawing(self.dice, self.world)
         self.clients = 0
         self.forgery = Forgery(self.forging, self.world)
@@ -766,6 +806,9 @@ class Player:
                 for step in self._lie() or self._draw():
                     self.episode.steps.append(step)
                     step.do(self.world)
+                if len(self.episode.steps) % CHECK_EACH == 0:
+                    self.world.check()
+            self.world.check()
             if not self.is_forged and self.dice.random() < END_SHARE:
                 self.episode.steps.append(Step("end", ()))
                 self.world.end()
@@ -784,7 +827,7 @@ class Player:
 
     def _draw(self) -> list[Step]:
         dice, world = self.dice, self.world
-        act, name = pick(dice, ACTS), dice.choice(world.names)
+        act, name = ACTS.pick(dice), dice.choice(world.names)
         match act:
             case "say":
                 clients, message = list(world.clients[name]), self.drawing.message()
@@ -795,7 +838,7 @@ class Player:
                 return [Step("say", (name, dice.choice(clients), message))]
             case "arrive":
                 busy = [pair for pair, queue in world.queues.items() if queue]
-                fate = pick(dice, FATES)
+                fate = FATES.pick(dice)
                 if fate == "again":  # from the last ones, over whatever link
                     pair = dice.choice(list(world.queues)) if world.queues else None
                     fate = f"again {dice.randrange(HISTORY_MAX)}"
@@ -805,7 +848,7 @@ class Player:
                 busy_disks = [each for each in world.names if world.disks[each]]
                 if not busy_disks:
                     return []
-                return [Step("write", (dice.choice(busy_disks), pick(dice, WRITES)))]
+                return [Step("write", (dice.choice(busy_disks), WRITES.pick(dice)))]
             case "wait":
                 return [Step("wait", (dice.choice(WAITS),))]
             case "come":
@@ -829,15 +872,15 @@ class Player:
         return Step("come", (name, f"client:{self.clients}", owner))
 
 
-def shortened(episode: Episode, error: BaseException, patience_s: float) -> Episode:
+def shortened(episode: Episode, error: BaseException, plays_max: int) -> Episode:
     """The same finding with fewer steps: leave out what is not needed, in ever smaller pieces."""
-    end_s = time.monotonic() + patience_s
     steps, size = episode.steps, max(1, len(episode.steps) // 2)
-    while size and time.monotonic() < end_s:
+    while size and plays_max > 0:
         at = 0
-        while at < len(steps) and time.monotonic() < end_s:
+        while at < len(steps) and plays_max > 0:
             fewer = dataclasses.replace(episode, steps=steps[:at] + steps[at + size :])
             found = fewer.play()
+            plays_max -= 1
             if found is not None and place_of(found) == place_of(error):
                 steps = fewer.steps
             else:
@@ -864,50 +907,59 @@ def report(episode: Episode, error: BaseException, seed: int, number: int) -> st
     )
 
 
-def find(
-    seed: int,
-    steps: int,
-    *,
-    first: int = 0,
-    seconds: float | None = None,
-    shorten_s: float = 30.0,
-    is_shown: bool = False,
-) -> str | None:
-    """Play episodes until so many steps or seconds are over: the first finding, or None."""
-    done, number, begin_s, told_s = 0, first, time.monotonic(), 0.0
+def find(seed: int, steps: int, *, first: int = 0, plays_max: int = 1_000) -> str | None:
+    """Play episodes until so many steps are over: the first finding, or None.
+
+    A finding is played `plays_max` times at most to make it shorter.
+    """
+    done, number = 0, first
     while done < steps:
-        passed_s = time.monotonic() - begin_s
-        if seconds is not None and passed_s > seconds:
-            break
         player = Player(seed, number)
         error = player.run(EPISODE_STEPS)
         done += len(player.episode.steps)
         if error is not None:
-            short = shortened(player.episode, error, shorten_s)
+            error = player.episode.play() or error
+            short = shortened(player.episode, error, plays_max)
             return report(short, short.play() or error, seed, number)
         number += 1
-        if is_shown and passed_s - told_s > 5:
-            told_s = passed_s
-            rate = done / passed_s
-            print(
-                f"\r{done:,} steps, {number:,} episodes, {rate:,.0f} a second", end="", flush=True
-            )
-    if is_shown:
-        print(f"\r{done:,} steps, {number - first:,} episodes: nothing found" + " " * 20)
     return None
+
+
+def find_some(seed: int, batch: int) -> str | None:
+    """What the episodes of one batch find."""
+    return find(seed, BATCH_EPISODES * EPISODE_STEPS, first=batch * BATCH_EPISODES)
+
+
+def find_on_all_cores(seed: int, steps: int, seconds: float, jobs: int) -> str | None:
+    """Play batches of episodes in several processes: the first finding, or None."""
+    begin_s, done = time.monotonic(), 0
+    batches = -(-steps // (BATCH_EPISODES * EPISODE_STEPS))
+    with Pool(jobs, initializer=gc.set_threshold, initargs=(100_000,)) as pool:
+        for found in pool.imap_unordered(partial(find_some, seed), range(batches)):
+            passed_s = time.monotonic() - begin_s
+            done += BATCH_EPISODES * EPISODE_STEPS
+            print(f"\r{done:,} steps, {done / passed_s:,.0f} a second", end="", flush=True)
+            if found is not None or passed_s > seconds:
+                break
+        else:
+            found = None
+    print()
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Fuzz whole brokers.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=lambda text: int(text.replace("_", "")), default=1_000_000)
-    parser.add_argument("--seconds", type=float, help="stop after so long")
+    parser.add_argument("--seconds", type=float, default=inf, help="stop after so long")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--episode", type=int, help="play this one alone")
     given = parser.parse_args()
-    first, steps = (given.episode, 1) if given.episode is not None else (0, given.steps)
-    found = find(given.seed, steps, first=first, seconds=given.seconds, is_shown=True)
-    if found is not None:
-        print(found)
+    if given.episode is not None:
+        found = find(given.seed, 1, first=given.episode)
+    else:
+        found = find_on_all_cores(given.seed, given.steps, given.seconds, given.jobs)
+    print("nothing found" if found is None else found)
     return found is not None
 
 

@@ -22,7 +22,7 @@ with atheris.instrument_imports(include=["gapless.wire"]):
     from gapless.core.events import EventBatch
     from gapless.core.messages import Message, Told
     from gapless.wire.codec import Codec, Unknown
-    from gapless.wire.events import check_events, decode_attributes, decode_body, decode_event
+    from gapless.wire.events import check_events, decode_attributes, decode_event
     from gapless.wire.framing import Unframer, frame
 
 import gapless.core.broker_messages
@@ -81,7 +81,7 @@ def fuzz_batch(batch: EventBatch) -> None:
     try:
         attributes = decode_attributes(batch)
         for encoded in batch:
-            assert decode_event(encoded, *PLACE).body == decode_body(encoded)
+            decode_event(encoded, *PLACE)
     except WireError:
         assert contents is None, "let in, but some reader refuses it"
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gapless.node.config import Config
-from gapless.scribe.settings import Settings
+from gapless.scribe.settings import RingSettings
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -64,7 +64,7 @@ def value_of(text: str) -> int:
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "protocols").glob("*.md")), ids=str)
 def test_defaults_that_the_page_of_a_protocol_gives_are_those_in_use(page: Path) -> None:
-    in_use = Settings() if page.stem == "scribe" else Config()
+    in_use = RingSettings() if page.stem == "scribe" else Config()
     text = page.read_text(encoding="utf-8")
     for table in re.findall(r"^\| \w+ \| default \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE):
         for row in table.splitlines():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,15 +11,17 @@ import pytest
 
 import gapless
 from gapless import sync
+from gapless.client.channel import Subscriber
 from gapless.client.client import Client
-from gapless.client.loop_thread import LoopThread
+from gapless.client.event_loop import LoopThread
+from gapless.client.joint_reader import JointReader
 from gapless.client.publisher import Publisher
 from gapless.client.subscription import Subscription
 from gapless.client.transaction import Stager, Transaction
 from tests.broker.stage import make_broker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -154,6 +157,7 @@ TWINS: list[tuple[type, type]] = [
     (sync.Subscription, Subscription),
     (sync.Stager, Stager),
     (sync.Transaction, Transaction),
+    (sync.JointReader, JointReader),
 ]
 
 
@@ -170,26 +174,62 @@ def test_whoever_asks_for_help_is_told_what_each_method_does(blocking: type, oth
     assert sync.Client.subscribe.__doc__ != sync.Client.publish.__doc__
 
 
-INNER = {  # of the asyncio classes: what their other parts call
-    "Client": {
-        *("ask", "carrier", "consume", "is_idle", "is_up", "listen", "problem", "request", "send"),
-        *("tell_consumed", "unlisten", "wait_up", "wait_writable"),
-    },
+INTERNAL = {  # what other parts of the library call; not for applications
     "Subscription": {
-        *("add", "end", "fall_in", "fall_out", "inbox", "interrupt", "lose", "on_ready", "pop"),
-        *("pop_all", "relocate", "resume", "set_behind", "set_unreached", "settle", "start"),
-        *("take_at_once", "wait_ready"),
+        *(name for name in vars(Subscriber) if not name.startswith("_")),
+        *("inbox", "join_shared", "leave_shared", "pop", "pop_all", "take_available", "wait_ready"),
     },
-    "Stager": {"confirmed", "forget", "wait_confirmed"},
+    "Stager": {"forget"},
 }
+
+
+def public(of: type) -> set[str]:
+    return {name for name in dir(of) if not name.startswith("_")}
 
 
 @pytest.mark.parametrize(("blocking", "other"), TWINS)
 def test_the_blocking_client_has_every_name_of_the_other(blocking: type, other: type) -> None:
-    def names(of: type) -> set[str]:
-        return {name for name in dir(of) if not name.startswith("_")}
+    assert public(other) - public(blocking) == INTERNAL.get(blocking.__name__, set())
 
-    assert names(other) - names(blocking) == INNER.get(blocking.__name__, set())
+
+@pytest.mark.parametrize(("blocking", "other"), TWINS)
+def test_blocking_methods_take_the_parameters_of_the_others(blocking: type, other: type) -> None:
+    """And perhaps a `timeout_s`."""
+    for name in public(blocking) & public(other):
+        ours, theirs = getattr(blocking, name), getattr(other, name)
+        assert isinstance(ours, property) == isinstance(theirs, property), name
+        if callable(theirs):
+            assert parameters(ours) == parameters(theirs), name
+
+
+def parameters(of: Callable[..., object]) -> list[tuple[str, object, object]]:
+    return [
+        (each.name, each.kind, each.default)
+        for each in inspect.signature(of).parameters.values()
+        if each.name != "timeout_s"
+    ]
+
+
+def test_both_clients_are_made_alike() -> None:
+    assert parameters(sync.connect) == parameters(gapless.connect)
+
+
+def test_a_script_reads_subscriptions_together(tmp_path: Path) -> None:
+    with (
+        broker_in_a_thread(tmp_path) as url,
+        gapless.sync.connect(url) as client,
+        client.subscribe("t", "i < 5") as low,
+        client.subscribe("t", "i >= 5") as high,
+    ):
+        client.publish_many("t", [({"i": i}, b"") for i in range(10)])
+        found: dict[sync.Subscription, list[object]] = {low: [], high: []}
+        for subscription, batch in sync.together([low, high]):
+            found[subscription] += [
+                each.attributes["i"] for each in batch if isinstance(each, gapless.Event)
+            ]
+            if sum(map(len, found.values())) == 10:
+                break
+        assert found == {low: [0, 1, 2, 3, 4], high: [5, 6, 7, 8, 9]}
 
 
 def test_names_are_imported_from_the_module() -> None:

@@ -123,7 +123,7 @@ CITED = re.compile(r"(docs/[\w/-]+\.md)((?:,\s+\d+(?:\.\d+)*(?![\w%]))+)")
 LINKED = re.compile(r"\[[^\]]*, (\d+(?:\.\d+)*)\]\(([^)#]+\.md)\)")
 DOTTED = re.compile(r"(?<![\w./@-])gapless(?:\.[A-Za-z_]\w*)+")
 ELSEWHERE = {"gapless.toml", "stomp.py"}
-"""A file of users; names of other projects."""
+"""Names of other projects, and of a user's own settings file."""
 
 FILES = [
     str(path.relative_to(ROOT))

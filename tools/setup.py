@@ -36,7 +36,7 @@ def main() -> None:
     if not python.exists():
         step("creating .venv")
         run([sys.executable, "-m", "venv", str(VENV)])
-    extras = ["spark", "connect", "console", "security", "dev"]
+    extras = ["spark", "connect", "tables", "console", "security", "store", "dev"]
     java = find_java()
     if java is None:
         extras.append("java")
@@ -51,7 +51,7 @@ def main() -> None:
         step(f"Java for Spark: {java}")
     step("compiling what brokers and clients load (a minute the first time)")
     run([str(python), "-m", "gapless.broker.compiled_code"])
-    run([str(python), "-c", "from gapless.client.flat import prepare; prepare()"])
+    run([str(python), "-c", "from gapless.client.columns import prepare; prepare()"])
     run([str(python), "-c", "from gapless.wire.survey import prepare; prepare()"])
     STAMP.write_text(digest(), encoding="utf-8")
     step(f"done in {time.monotonic() - begin:.0f} s")

@@ -17,6 +17,7 @@ from gapless.broker.networks import SINGLE, single_network
 from gapless.broker.settings import Settings
 from gapless.core.client_messages import Unsubscribe
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.reads.look_ahead import Outlook
 from gapless.node.reads.search import LogSearch
 from gapless.testing.processes import brokers
@@ -49,10 +50,10 @@ class Forgetful(BestEffort):
             # Who forgets has nothing to hold a fast publisher back with: nobody is cut off for it.
             config=Config(client_queue_max=QUEUE_MAX),
         )
-        search = LogSearch(Config(), reader.attributes_of)
+        search = LogSearch(Config(), EventEncoding(reader.attributes_of))
         self.ranges = SimpleNamespace(outlook=Outlook(search, {}))  # there is no log to look at
         none = SimpleNamespace(all=list)  # there is no named subscription
-        self.durables = SimpleNamespace(subscriptions=none)
+        self.named = SimpleNamespace(subscriptions=none)
         self.name = name
 
     def link_up(self, peer: PeerName, now: Instant, **_: object) -> list[Effect]:

@@ -12,6 +12,7 @@ from gapless.version import __version__
 
 if TYPE_CHECKING:
     from gapless import sync
+    from gapless.client.channel import ConnectionChange
     from gapless.client.client import connect
     from gapless.client.delivery import Gap, Silence
     from gapless.client.errors import (
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
         RefusedError,
         SubscriptionInterruptedError,
     )
-    from gapless.client.together import together
+    from gapless.client.joint_reader import together
     from gapless.core.errors import (
         EventError,
         FilterError,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from gapless.filters.matcher import Matcher
 
 _HOME = {
+    "ConnectionChange": "gapless.client.channel",
     "Event": "gapless.core.events",
     "Filter": "gapless.filters.filter",
     "Gap": "gapless.client.delivery",
@@ -49,11 +51,12 @@ _HOME = {
     "SubscriptionInterruptedError": "gapless.client.errors",
     "Token": "gapless.core.token",
     "connect": "gapless.client.client",
-    "together": "gapless.client.together",
+    "together": "gapless.client.joint_reader",
 }
 _ERRORS = "gapless.core.errors"
 
 __all__ = [
+    "ConnectionChange",
     "Event",
     "EventError",
     "Filter",

@@ -1,21 +1,21 @@
-"""Machine code: what numba compiles is kept on disk, in a folder that nobody else can write.
+"""Machine code: numba's results are kept on disk, in a folder that only this user can write.
 
 Theory of operation
-    Compiling takes up to half a minute, loading what was compiled before less than a second. What
-    numba keeps are pickles: who can write them can run code as us. So a folder is used only if it,
-    and every folder above it, can be written by us and by root alone. Looked for in this order:
+    Compiling takes up to half a minute, loading compiled code less than a second. numba keeps
+    pickles: a user that can write them can run code as us. So a folder is used only if it, and
+    every folder above it, can be written by this user and by root alone. The order of the search:
 
     1.  the folder that the environment variable NUMBA_CACHE_DIR names
-    2.  `__pycache__` beside the sources, which nobody may write who may not write the sources
+    2.  `__pycache__` beside the sources, if only those can write it that can write the sources
     3.  the user's cache folder (XDG_CACHE_HOME, or ~/.cache)
     4.  the folder that this process suggests: a broker's data folder
     5.  the folder for temporary files
 
-    In all but 2 it is a folder of this user alone below that, `gapless-UID`. What was compiled
+    In all but 2 it is a folder of this user alone below that, `gapless-UID`. Code that was compiled
     beside sources that cannot be written now, as in the image of a container, is copied from there.
-    Where no folder can be used, nothing is kept: a program that asks for compiled code compiles
-    for itself, all others do without, and are told once (`complaint`).
-    A file that cannot be read, or means nothing, is as if it were not there.
+    Where no folder can be used, nothing is kept: a program that asks for compiled code compiles for
+    itself; every other program does without, and warns once (`complaint`).
+    A file that cannot be read, or is damaged, counts as missing.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def keep(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def suggest(folder: Path) -> None:
-    """Keep what is compiled there, rather than with temporary files."""
+    """Keep compiled code in this folder, rather than with temporary files."""
     _suggested[:] = [folder.absolute()]
     folder_for.cache_clear()
 
@@ -82,7 +82,7 @@ def is_kept() -> bool:
 
 
 def complaint() -> str | None:
-    """Why compiled code is not kept, for the first who asks; None: it is kept, or it was said."""
+    """Why compiled code is not kept, at the first call; None if it is kept, or at later calls."""
     if _told or is_kept():
         return None
     _told.append(COMPLAINT)
@@ -90,7 +90,7 @@ def complaint() -> str | None:
 
 
 def environment() -> dict[str, str]:
-    """For a process that is to keep its code where this one does."""
+    """The environment for a process that keeps its code where this one does."""
     folder = folder_for(Path(__file__).parent)
     if folder is None or folder.parent not in _suggested:
         return dict(os.environ)
@@ -127,7 +127,7 @@ def _own_folder(base: Path) -> Path | None:
     """The folder of this user there; None if it cannot be used."""
     folder = base / f"gapless-{_user()}"
     try:
-        # A home that is not there is not made, even by those who could.
+        # A home that does not exist is not made, even by root.
         base.mkdir(mode=0o700, exist_ok=True, parents=base.name != ".cache")
         folder.mkdir(mode=0o700, exist_ok=True)
         is_usable = not folder.is_symlink() and is_ours_alone(folder) and _can_write(folder)
@@ -141,7 +141,7 @@ def _user() -> int:
 
 
 def is_ours_alone(folder: Path) -> bool:
-    """Can nobody but this user and root change what is in there, nor put another in its place?"""
+    """Can only this user and root change what is in the folder, or replace it?"""
     if os.name != "posix":
         return True  # rights are kept in another way; the user's folders are the user's
     folder = folder.resolve(strict=True)
@@ -150,7 +150,7 @@ def is_ours_alone(folder: Path) -> bool:
         if found.st_uid not in (0, _user()):
             return False
         if not found.st_mode & 0o077 and found.st_uid == _user():
-            return True  # nobody else comes any further
+            return True  # no other user can enter
         is_sticky = bool(found.st_mode & stat.S_ISVTX) and each != folder
         if found.st_mode & 0o022 and not is_sticky:
             return False
@@ -158,7 +158,7 @@ def is_ours_alone(folder: Path) -> bool:
 
 
 def _is_as_safe(beside: Path, sources: Path) -> bool:
-    """Can nobody write there who cannot write the sources, which we run anyway?"""
+    """Can it be written only by users that can write the sources, which we run anyway?"""
     if os.name != "posix":
         return True
     inner, outer = beside.stat(), sources.stat()
@@ -191,7 +191,7 @@ def _is_good(made: Any, folder: Path) -> bool:
 
 
 def _copy_from(source: Path, folder: Path) -> None:
-    """What was compiled beside the sources by someone who could write there."""
+    """Copy code that another user has compiled beside the sources."""
     beside = source.parent / "__pycache__"
     with suppress(OSError):
         if beside.resolve() == folder.resolve() or not _is_as_safe(beside, source.parent):

@@ -1,61 +1,151 @@
 """The client without an event loop: the same names, blocking, for scripts and notebooks.
 
-Methods that wait take `timeout_s` where the asyncio client is used with `asyncio.timeout`.
+A thread of its own runs the loop; each call is handed to it and waited for. The caller's own thread
+takes what has arrived, so that iterating over a subscription pays for a hand-over only when it has
+to wait. Methods that wait take `timeout_s` where the asyncio client is used with `asyncio.timeout`.
 
-A thread of its own runs the loop; each call is handed to it and waited for. What has come is taken
-by the caller's own thread, so that iterating over a subscription pays for a hand-over only when it
-has to wait.
+Most methods are those of the asyncio client with `blocking`, `making` or `iterating` around them,
+so that both clients have one signature and one explanation.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from gapless.client import client as asynchronous
 from gapless.client.errors import LinkError
-from gapless.client.loop_thread import LoopThread, chunks
-from gapless.client.publisher import LINGER_S
+from gapless.client.event_loop import LoopThread, chunks
+from gapless.client.joint_reader import JointReader as AsyncJointReader
 from gapless.client.publisher import Publisher as AsyncPublisher
 from gapless.client.subscription import Subscription as AsyncSubscription
-from gapless.client.together import together as asynchronous_together
 from gapless.client.transaction import Stager as AsyncStager
 from gapless.client.transaction import Transaction as AsyncTransaction
-from gapless.client.twin import explained_by
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Iterable,
+        Iterator,
+        Mapping,
+    )
     from types import TracebackType
     from typing import Unpack
 
-    from gapless.client.credentials import Options
-    from gapless.client.delivery import Delivery, Gap, Receipt
-    from gapless.client.range import Gaps, RangeBatch
-    from gapless.client.topics import Topic
+    from gapless.client.channel import ConnectionChange
+    from gapless.client.credentials import CredentialOptions
+    from gapless.client.delivery import Delivery, Receipt
     from gapless.client.transaction import CommitReceipt
-    from gapless.client.wish import Interruption, Start
-    from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Value
     from gapless.core.identity import BrokerName
     from gapless.core.token import Token
-    from gapless.core.topic_messages import Service
     from gapless.wire.framing import Bytes
 
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Class = TypeVar("Class", bound=type)
 Inner = TypeVar("Inner", bound=AbstractAsyncContextManager[Any, None])
 InnerSender = TypeVar("InnerSender", bound="AsyncPublisher | AsyncTransaction")  # or a stager
+Outer = TypeVar("Outer")
+
+
+# --- a method of the asyncio client, for a class of this module -----------------------------------
+
+
+def blocking(
+    method: Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Any, Parameters], Result]:
+    """The method, waited for."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: Parameters.args, **options: Parameters.kwargs) -> Result:
+        work = getattr(self._inner, method.__name__)
+        result: Result = self._thread.run(work(*args, **options))
+        return result
+
+    return _explained(call)
+
+
+def making(
+    outer: Callable[[LoopThread, Inner], Outer],
+    method: Callable[Concatenate[Any, Parameters], Inner],
+) -> Callable[Concatenate[Any, Parameters], Outer]:
+    """The method, its result as an object of this module."""
+
+    @wraps(method)
+    def make(self: Any, /, *args: Parameters.args, **options: Parameters.kwargs) -> Outer:
+        async def inner() -> Inner:
+            return method(self._inner, *args, **options)
+
+        return outer(self._thread, self._thread.run(inner()))
+
+    return _explained(make)
+
+
+def iterating(
+    method: Callable[Concatenate[Any, Parameters], AsyncIterator[Result]],
+) -> Callable[Concatenate[Any, Parameters], Iterator[Result]]:
+    """The method, its result to be iterated over without a loop."""
+
+    @wraps(method)
+    def iterate(
+        self: Any, /, *args: Parameters.args, **options: Parameters.kwargs
+    ) -> Iterator[Result]:
+        return _drain(self._thread, method(self._inner, *args, **options))
+
+    return _explained(iterate)
+
+
+def _drain(thread: LoopThread, items: AsyncIterator[Result]) -> Iterator[Result]:
+    async def following() -> Result | None:
+        return await anext(items, None)
+
+    async def close() -> None:
+        if (aclose := getattr(items, "aclose", None)) is not None:
+            await aclose()
+
+    try:
+        while (item := thread.run(following())) is not None:
+            yield item
+    finally:
+        with suppress(LinkError):  # it ended with its client
+            thread.run(close())
+
+
+def _explained(member: Result, by: object = None) -> Result:
+    member.__doc__ = ((by or member).__doc__ or "").replace("`async ", "`")
+    return member
+
+
+def explained_by(twin: type) -> Callable[[Class], Class]:
+    """A decorator: each public member without a docstring gets that of its namesake in `twin`."""
+
+    def explain(made: Class) -> Class:
+        for name, member in vars(made).items():
+            if not name.startswith("_") and not member.__doc__:
+                _explained(member, getattr(twin, name))
+        return made
+
+    return explain
 
 
 async def within(work: Awaitable[Result], timeout_s: float | None) -> Result:
-    """The result of `work`; `TimeoutError` when it takes longer. In the loop, not in the caller's
-    thread: there a result that comes at the last moment would be lost."""
+    """The result of `work`; `TimeoutError` when it takes longer. This waits in the loop: in the
+    caller's thread a result that comes at the last moment would be lost."""
     try:
         async with asyncio.timeout(timeout_s):
             return await work
     except TimeoutError:
         raise TimeoutError(f"nothing came for {timeout_s} s") from None
+
+
+# --- publishing -----------------------------------------------------------------------------------
 
 
 class Entered(Generic[Inner]):
@@ -78,16 +168,14 @@ class Entered(Generic[Inner]):
         self._thread.run(self._inner.__aexit__(kind, error, trace))
 
 
-@explained_by(AsyncPublisher)
 class Sender(Entered[InnerSender]):
-    """What events are handed to."""
+    """What takes events."""
 
-    def send(self, attributes: Mapping[str, Value], body: Bytes = b"") -> int:
-        return self._thread.run(self._inner.send(attributes, body))
+    send = blocking(AsyncPublisher.send)
 
     def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
-        """Many at once: one hand-over for hundreds of them. `events` is iterated over in this
-        thread, and may be slow, or use the client."""
+        """Hand many events over, hundreds at a time. `events` is iterated over in this thread, and
+        may be slow, or use the client."""
         for some in chunks(events):
             self._thread.run(self._inner.send_many(some))
 
@@ -115,8 +203,10 @@ class Publisher(Sender["AsyncPublisher"]):
 
 
 @explained_by(AsyncStager)
-class Stager(Sender["AsyncStager"]):
+class Stager(Publisher):
     """One part of a transaction; see `gapless.client.transaction`."""
+
+    _inner: AsyncStager
 
     @property
     def part(self) -> str:
@@ -125,10 +215,9 @@ class Stager(Sender["AsyncStager"]):
 
     @property
     def count(self) -> int:
-        return self._inner.sequence
+        return self._inner.count
 
-    def send_encoded(self, events: Sequence[bytes]) -> None:
-        self._thread.run(self._inner.send_encoded(events))
+    send_encoded = blocking(AsyncStager.send_encoded)
 
 
 @explained_by(AsyncTransaction)
@@ -141,8 +230,11 @@ class Transaction(Sender["AsyncTransaction"]):
 
     @property
     def receipt(self) -> CommitReceipt | None:
-        """What the commit was answered; None before that."""
+        """The receipt of the commit; None before that."""
         return self._inner.receipt
+
+
+# --- subscribing ----------------------------------------------------------------------------------
 
 
 @explained_by(AsyncSubscription)
@@ -179,7 +271,8 @@ class Subscription(Entered["AsyncSubscription"]):
 
     @property
     def unreached(self) -> tuple[BrokerName, ...]:
-        """Of a reliable topic: what is published there, or behind them, is missed as yet."""
+        """Of a reliable topic: brokers that are not reached. Events published there, or behind
+        them, are missed."""
         return self._inner.unreached
 
     def reached(self, timeout_s: float | None = None) -> None:
@@ -197,68 +290,55 @@ class Subscription(Entered["AsyncSubscription"]):
             super().__exit__(*raised)
 
 
-class Together:
+@explained_by(AsyncJointReader)
+class JointReader:
     """Made by `together`: subscriptions of one client, read in one loop."""
 
     def __init__(self, subscriptions: Iterable[Subscription]) -> None:
         self._outer = {each._inner: each for each in subscriptions}
-        self._threads = {each._thread for each in self._outer.values()}
-        if len(self._threads) > 1:
+        threads = {each._thread for each in self._outer.values()}
+        if len(threads) > 1:
             raise UsageError(
                 "these subscriptions are of several clients", "Read those of each client apart."
             )
 
+        async def make() -> AsyncJointReader:
+            return AsyncJointReader(self._outer)
+
+        self._readers = [(thread, thread.run(make())) for thread in threads]  # none, or one
+
+    def __iter__(self) -> Iterator[tuple[Subscription, list[Delivery]]]:
+        for thread, reader in self._readers:
+            for subscription, batch in _drain(thread, reader):
+                yield self._outer[subscription], batch
+
     def batches(self) -> Iterator[list[tuple[Subscription, Delivery]]]:
-        """All that has come, as pairs of a subscription and what came for it; asking for the next
-        batch says that this one is finished."""
-        for thread in self._threads:
-            batches, outer = asynchronous_together(self._outer).batches(), self._outer
-            try:
-                while batch := thread.run(_following(batches)):
-                    yield [(outer[each], delivery) for each, delivery in batch]
-            finally:
-                thread.run(_close(batches))
+        for thread, reader in self._readers:
+            for batch in _drain(thread, reader.batches()):
+                yield [(self._outer[each], delivery) for each, delivery in batch]
 
 
-async def _following(batches: AsyncIterator[Result]) -> Result | None:
-    return await anext(batches, None)
-
-
-async def _close(batches: AsyncIterator[Any]) -> None:
-    await batches.aclose()  # type: ignore[attr-defined]
-
-
-def together(subscriptions: Iterable[Subscription]) -> Together:
+def together(subscriptions: Iterable[Subscription]) -> JointReader:
     """As `gapless.together`, for a plain `for batch in together(some).batches()`."""
-    return Together(subscriptions)
+    return JointReader(subscriptions)
+
+
+# --- the client -----------------------------------------------------------------------------------
 
 
 @explained_by(asynchronous.Client)
-class Client:
+class Client(Entered[asynchronous.Client]):
     """A connection to a network of brokers; make it with `gapless.sync.connect`."""
 
-    def __init__(self, addresses: str, *, patience_s: float, **options: Unpack[Options]) -> None:
-        self._thread = LoopThread()
+    @property
+    def address(self) -> str:
+        return self._inner.address
 
-        async def make() -> asynchronous.Client:
-            return asynchronous.connect(addresses, patience_s=patience_s, **options)
+    @property
+    def broker(self) -> BrokerName | None:
+        return self._inner.broker
 
-        try:
-            self._client = self._thread.run(make())
-        except BaseException:
-            self._thread.close()
-            raise
-
-    def publish(
-        self,
-        topic: str,
-        attributes: Mapping[str, Value],
-        body: Bytes = b"",
-        *,
-        confirmed: bool = False,
-    ) -> Receipt:
-        published = self._client.publish(topic, attributes, body, confirmed=confirmed)
-        return self._thread.run(published)
+    publish = blocking(asynchronous.Client.publish)
 
     def publish_many(
         self,
@@ -267,168 +347,64 @@ class Client:
         *,
         confirmed: bool = False,
     ) -> list[Receipt]:
-        published = self._client.publish_many(topic, list(events), confirmed=confirmed)
+        published = self._inner.publish_many(topic, list(events), confirmed=confirmed)
         return self._thread.run(published)
 
-    def publisher(self, topic: str, *, name: str, linger_s: float = LINGER_S) -> Publisher:
-        async def make() -> AsyncPublisher:
-            return self._client.publisher(topic, name=name, linger_s=linger_s)
+    publisher = making(Publisher, asynchronous.Client.publisher)
+    subscribe = making(Subscription, asynchronous.Client.subscribe)
+    acknowledge = blocking(asynchronous.Client.acknowledge)
+    unsubscribe = blocking(asynchronous.Client.unsubscribe)
+    retire = blocking(asynchronous.Client.retire)
 
-        return Publisher(self._thread, self._thread.run(make()))
+    create_topic = blocking(asynchronous.Client.create_topic)
+    delete_topic = blocking(asynchronous.Client.delete_topic)
+    topics = blocking(asynchronous.Client.topics)
 
-    def subscribe(
-        self,
-        topic: str,
-        condition: str = "",
-        *,
-        name: str | None = None,
-        order: Order = "publisher",
-        start: Start = "latest",
-        tokens: TokenKeeper = "client",
-        interruption: Interruption = "raise",
-        silence: bool = False,
-    ) -> Subscription:
-        async def make() -> AsyncSubscription:
-            return self._client.subscribe(
-                topic,
-                condition,
-                name=name,
-                order=order,
-                start=start,
-                tokens=tokens,
-                interruption=interruption,
-                silence=silence,
-            )
+    transaction = making(Transaction, asynchronous.Client.transaction)
+    stage = making(Stager, asynchronous.Client.stage)
+    commit = blocking(asynchronous.Client.commit)
+    abort = blocking(asynchronous.Client.abort)
+    last_committed = blocking(asynchronous.Client.last_committed)
 
-        return Subscription(self._thread, self._thread.run(make()))
-
-    def create_topic(
-        self,
-        name: str,
-        service: Service = "durable",
-        pubends: int = 1,
-        retention_seconds: float | None = None,
-        retention_bytes: int | None = None,
-        hosts: Sequence[str] | None = None,
-        *,
-        ordered: bool = False,
-    ) -> None:
-        limits = pubends, retention_seconds, retention_bytes, hosts
-        self._thread.run(self._client.create_topic(name, service, *limits, ordered=ordered))
-
-    def delete_topic(self, name: str) -> None:
-        self._thread.run(self._client.delete_topic(name))
-
-    def topics(self) -> list[Topic]:
-        return self._thread.run(self._client.topics())
-
-    def transaction(self, topic: str, *, producer: str, id: int) -> Transaction:  # noqa: A002
-        async def make() -> AsyncTransaction:
-            return self._client.transaction(topic, producer=producer, id=id)
-
-        return Transaction(self._thread, self._thread.run(make()))
-
-    def stage(
-        self,
-        topic: str,
-        *,
-        producer: str,
-        id: int,  # noqa: A002
-        part: str | None = None,
-    ) -> Stager:
-        async def make() -> AsyncStager:
-            return self._client.stage(topic, producer=producer, id=id, part=part)
-
-        return Stager(self._thread, self._thread.run(make()))
-
-    def commit(
-        self,
-        topic: str,
-        *,
-        producer: str,
-        id: int,  # noqa: A002
-        parts: Sequence[str] | Mapping[str, int],
-    ) -> CommitReceipt:
-        work = self._client.commit(topic, producer=producer, id=id, parts=parts)
-        return self._thread.run(work)
-
-    def abort(
-        self,
-        topic: str,
-        *,
-        producer: str,
-        id: int,  # noqa: A002
-        part: str | None = None,
-    ) -> None:
-        self._thread.run(self._client.abort(topic, producer=producer, id=id, part=part))
-
-    def last_committed(self, topic: str, *, producer: str) -> int | None:
-        return self._thread.run(self._client.last_committed(topic, producer=producer))
-
-    def positions(self, topic: str) -> dict[str, tuple[int, int]]:
-        return self._thread.run(self._client.positions(topic))
-
-    def read(
-        self,
-        topic: str,
-        condition: str = "",
-        *,
-        start: Token | None = None,
-        end: Token | None = None,
-        pubends: Sequence[str] | None = None,
-        limit: int | None = None,
-        gaps: Gaps = "raise",
-    ) -> Iterator[RangeBatch | Gap]:
-        batches = self._client.read(
-            topic, condition, start=start, end=end, pubends=pubends, limit=limit, gaps=gaps
-        )
-
-        async def following() -> RangeBatch | Gap | None:
-            return await anext(batches, None)
-
-        while (item := self._thread.run(following())) is not None:
-            yield item
-
-    def read_arrow(
-        self,
-        topic: str,
-        condition: str = "",
-        *,
-        start: Token | None = None,
-        end: Token | None = None,
-        pubends: Sequence[str] | None = None,
-        limit: int | None = None,
-    ) -> Any:
-        return self._thread.run(
-            self._client.read_arrow(
-                topic, condition, start=start, end=end, pubends=pubends, limit=limit
-            )
-        )
-
-    def acknowledge(self, name: str, token: Token) -> None:
-        self._thread.run(self._client.acknowledge(name, token))
-
-    def unsubscribe(self, name: str) -> None:
-        self._thread.run(self._client.unsubscribe(name))
+    positions = blocking(asynchronous.Client.positions)
+    read = iterating(asynchronous.Client.read)
+    read_arrow = blocking(asynchronous.Client.read_arrow)
 
     def close(self) -> None:
-        """Fine to repeat."""
+        """Close the connection. Fine to repeat."""
         with suppress(LinkError):  # it is closed
-            self._thread.run(self._client.close())
+            self._thread.run(self._inner.close())
         self._thread.close()
 
     def __enter__(self) -> Self:
         try:
-            self._thread.run(self._client.__aenter__())
+            return super().__enter__()
         except BaseException:
             self._thread.close()
             raise
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def connect(addresses: str, *, patience_s: float = 30.0, **options: Unpack[Options]) -> Client:
-    """As `gapless.connect`, for a plain `with`."""
-    return Client(addresses, patience_s=patience_s, **options)
+def connect(
+    addresses: str,
+    *,
+    patience_s: float = 30.0,
+    on_change: Callable[[ConnectionChange], None] | None = None,
+    **options: Unpack[CredentialOptions],
+) -> Client:
+    """As `gapless.connect`, for a plain `with`. `on_change` is called in the client's own thread,
+    and must not use the client."""
+    thread = LoopThread()
+
+    async def make() -> asynchronous.Client:
+        return asynchronous.connect(
+            addresses, patience_s=patience_s, on_change=on_change, **options
+        )
+
+    try:
+        return Client(thread, thread.run(make()))
+    except BaseException:
+        thread.close()
+        raise

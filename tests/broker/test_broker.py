@@ -213,7 +213,7 @@ def test_what_takes_long_to_send_is_sent_in_further_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        monkeypatch.setattr("gapless.broker.links.FLUSH_S", 0.0)  # as if each took long
+        monkeypatch.setattr("gapless.broker.link_table.FLUSH_S", 0.0)  # as if each took long
         async with make_broker(tmp_path) as broker, AsyncExitStack() as stack:
             names = ("one", "two", "three")
             subscriptions = []

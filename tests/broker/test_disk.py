@@ -10,7 +10,7 @@ from gapless.broker.disk import Disk
 from gapless.core.effects import Append, Chop, Effect, Persist, Put, Tell
 from gapless.core.errors import StorageError, StorageFullError
 from gapless.core.messages import Ping
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.broker.stage import run, wait_until
 
 if TYPE_CHECKING:

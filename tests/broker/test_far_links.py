@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName
+from gapless.node.config import Config
 from gapless.scribe.messages import Leave, Ringed
 from tests.broker.stage import make_broker, run, wait_until
 from tests.broker.test_multicast import ROW
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gapless.broker.broker import Broker
 
 A, C = BrokerName("a"), BrokerName("c")
 SOMETHING = Ringed((Leave(),))
@@ -50,3 +55,34 @@ def test_what_is_for_a_neighbour_that_is_down_does_not_wait(tmp_path: Path) -> N
             assert a._links.unsent == before + 1
 
     run(main())
+
+
+RELIABLE = '[[topic]]\nname = "r"\nservice = "reliable"\n'
+DEAF = Config(tree_beat=10**11, tree_patience=10**12)
+"""Nobody is found silent while a test runs: only news of links tell that a broker is away."""
+
+
+def test_a_broker_that_refuses_a_link_or_closes_it_before_its_hello_counts_as_away_at_once(
+    tmp_path: Path,
+) -> None:
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        await writer.wait_closed()
+
+    async def main() -> None:
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with socket.create_server(("127.0.0.1", 0)) as nobody:  # closed again: dials are refused
+            closed = nobody.getsockname()[1]
+        text = ROW.replace('"c", listen = "127.0.0.1:0"', f'"c", listen = "127.0.0.1:{port}"')
+        text = text.replace('"b", listen = "127.0.0.1:0"', f'"b", listen = "127.0.0.1:{closed}"')
+        async with server, make_broker(tmp_path, text + RELIABLE, "a", DEAF) as a:
+            await wait_until(lambda: unreachable(a) == [["b"], ["b", "c"]])
+
+    run(main())
+
+
+def unreachable(broker: Broker) -> object:
+    services = broker.statistics()["services"]
+    assert isinstance(services, dict)
+    return services["reliable"].get("unreachable")

@@ -46,7 +46,7 @@ def test_a_fault_in_one_request_closes_one_link_and_is_logged_and_counted(
 ) -> None:
     async def main() -> None:
         async with make_broker(tmp_path) as broker:
-            broker._pump.node.ranges.receive = fail  # type: ignore[method-assign, assignment]
+            broker._pump.node.durable.ranges.receive = fail  # type: ignore[method-assign, assignment]
             good, bad = await ByHand.connect(broker), await ByHand.connect(broker)
             good.send(Subscribe(T, 1, 1))
             await good.read_until(Subscribed)
@@ -59,7 +59,7 @@ def test_a_fault_in_one_request_closes_one_link_and_is_logged_and_counted(
             good.send(publication(1, 5))
             await good.read_until(Receipt)
             assert broker.statistics()["failed_requests"] == 1
-            assert broker._pump.node.durables.subscriptions.get(X) is not None
+            assert broker._pump.node.durable.subscriptions.get(X) is not None
             await good.close()
 
     with caplog.at_level(logging.ERROR):

@@ -9,7 +9,7 @@ import numpy as np
 
 from gapless.broker.log_survey import IDLE_S, LogSurvey, LookAhead, has_time, rest_s
 from gapless.core.errors import StorageCorruptError, StorageError, StorageFilesError
-from gapless.node.reads.part import Piece
+from gapless.core.events import Piece
 from gapless.wire.events import encode_event
 from gapless.wire.survey import survey
 from tests.broker.stage import run, wait_until
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gapless.core.store import Run, Store
+    from gapless.core.store import RecordRun, Store
 
 
 class Torn:
@@ -30,7 +30,7 @@ class Torn:
         self._store = store
         self.errors = list(errors)
 
-    def scan_runs(self, *arguments: Any, **limits: Any) -> list[Run]:
+    def scan_runs(self, *arguments: Any, **limits: Any) -> list[RecordRun]:
         if self.errors:
             raise self.errors.pop()
         return self._store.scan_runs(*arguments, **limits)

@@ -34,7 +34,7 @@ LARGE = bytes(codec().frames([publication(40, body=b"x" * 100_000)]))
 
 def buffered(broker: Broker) -> int:
     """Bytes of frames that are not whole yet."""
-    return sum(link._unframer.buffered_bytes for link in broker._links.all)
+    return sum(link._machine.unframer.buffered_bytes for link in broker._links.all)
 
 
 def unsent(broker: Broker) -> int:

@@ -206,11 +206,11 @@ def test_a_broken_subscription_is_found_by_the_portion_that_has_it(tmp_path: Pat
             portions = [Portion(number, 5) for number in range(5)]
             for portion in portions:
                 node.check(portion)
-            subscription = node.durables.subscriptions.get(SubscriptionName("desk-3"))
+            subscription = node.durable.subscriptions.get(SubscriptionName("desk-3"))
             assert subscription is not None
-            condition = node.durables.filters.pop(subscription.number)
+            condition = node.durable.named.filters.pop(subscription.number)
             with pytest.raises(AssertionError):
                 any(map(node.check, portions))
-            node.durables.filters[subscription.number] = condition
+            node.durable.named.filters[subscription.number] = condition
 
     run(main())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.client.errors import RefusedError
-from gapless.client.roster import roster, strike
+from gapless.client.topics import roster, strike
 from gapless.core.client_messages import (
     Done,
     PublisherPosition,

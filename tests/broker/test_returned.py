@@ -53,7 +53,7 @@ def test_those_that_return_have_one_gap_and_nobody_else_waits_for_them(
             for start in range(0, COUNT, 100):
                 events = [({"i": i}, BODY) for i in range(start, start + 100)]
                 await client.publish_many("kept", events)
-            pubend = broker._pump.node.streams.pubends["kept/0"]  # type: ignore[index]
+            pubend = broker._pump.node.durable.streams.pubends["kept/0"]  # type: ignore[index]
             size = pubend.release._size
             assert size is not None
             await wait_until(lambda: size.total <= 30_000)

@@ -146,7 +146,7 @@ def test_a_broker_process_cuts_off_who_is_revoked_whether_it_reads_or_not(tmp_pa
                     async for event in kept:
                         if isinstance(event, Event) and event.attributes:
                             break
-                assert admin.session == 1
+                assert admin.channel.session == 1
                 await deaf.close()
 
     run(main())
@@ -194,7 +194,7 @@ def test_a_subscription_is_handed_over_for_its_owner_only(tmp_path: Path, who: s
 
             def is_settled() -> bool:
                 node = right._pump.node
-                known = node.durables.subscriptions.get(SubscriptionName("all"))
+                known = node.durable.subscriptions.get(SubscriptionName("all"))
                 return known is not None and known.definition.previous is None
 
             await wait_until(is_settled)

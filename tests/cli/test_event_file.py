@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
-from gapless.cli.event_file import EventTable, json_events, open_file, read_types
+from gapless.cli.event_file import EventFileTable, json_events, open_file, read_types
 from gapless.core.errors import EventError, UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def read_events(
     lines: TextIO, body_field: str, *, is_csv: bool, types: str = ""
 ) -> Iterator[tuple[Attributes, bytes]]:
     if is_csv:
-        return EventTable(lines, body_field, read_types(types)).events()
+        return EventFileTable(lines, body_field, read_types(types)).events()
     return json_events(lines, body_field)
 
 
@@ -122,7 +122,8 @@ def test_a_column_has_one_type_whatever_its_first_fields_look_like(
 def test_which_types_were_chosen_is_told_and_they_can_be_asked_for() -> None:
     text = "id,price,sold,note,none\n1,2.5,true,,\n2,3,false,x,\n"
     assert (
-        EventTable(io.StringIO(text), "", {}).told() == "id int, price float, sold bool, note text"
+        EventFileTable(io.StringIO(text), "", {}).told()
+        == "id int, price float, sold bool, note text"
     )
     (first, _), _ = table(text, types="id=text,price=text")
     assert first == {"id": "1", "price": "2.5", "sold": True}
@@ -164,7 +165,7 @@ def test_what_is_wrong_with_a_table_is_found_before_its_first_event(
     text: str, problem: str
 ) -> None:
     with pytest.raises(EventError, match=problem):
-        EventTable(io.StringIO(text, newline=""), "", {})
+        EventFileTable(io.StringIO(text, newline=""), "", {})
 
 
 def test_a_table_without_the_column_that_is_asked_for_is_refused() -> None:

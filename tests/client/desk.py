@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gapless.client.elsewhere import Others
 from gapless.client.inbox import Inbox
 from gapless.client.publisher import Publisher
+from gapless.client.requests import OtherBrokers
 from gapless.client.subscription import Subscription
-from gapless.client.wish import Wish
+from gapless.client.subscription_options import SubscriptionOptions
 from gapless.core.client_messages import (
     Publish,
     PublisherPosition,
@@ -22,6 +22,7 @@ from gapless.core.identity import BrokerName, PubendName, PublisherName, TopicNa
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gapless.client.channel import ChangeKind
     from gapless.core.client_messages import Done, Refused
     from gapless.core.errors import GaplessError
     from gapless.core.messages import Message
@@ -39,7 +40,7 @@ def numbers(publishes: list[Publish]) -> list[tuple[int, int]]:
 
 
 class Desk:
-    """Stands in for a `Client`: a `Carrier` without a socket."""
+    """Stands in for a `Client`: a `Channel` without a socket."""
 
     def __init__(self) -> None:
         self.patience_s = 30.0
@@ -57,10 +58,11 @@ class Desk:
         self.asked: list[Subscribe] = []
         self.next_number = 0
         self.places: dict[str, Desk] = {}
-        self.others = Others(self._open_other)
+        self.other_brokers = OtherBrokers(self._open_other)
         self.is_idle = self.is_up = True
         self.is_closed = False
         self.refusals: list[Refused] = []  # what the next questions get
+        self.reports: list[tuple[ChangeKind, str]] = []
         self.inbox = Inbox(self)
         self.listeners: list[Callable[[], None]] = []
         self._answers: dict[int, Callable[[Message | GaplessError], None]] = {}
@@ -92,12 +94,8 @@ class Desk:
 
     def _open_other(self, addresses: str) -> Desk:
         desk = self.places[addresses] = Desk()
-        desk.others = self.others
+        desk.other_brokers = self.other_brokers
         return desk
-
-    @property
-    def carrier(self) -> Desk:
-        return self
 
     async def close(self) -> None:
         self.is_closed = True
@@ -132,14 +130,17 @@ class Desk:
     def consume(self, count: int) -> None:
         self.consumed += count
 
+    def report(self, kind: ChangeKind, reason: str = "") -> None:
+        self.reports.append((kind, reason))
+
     def tell_consumed(self) -> None:
         self.told = self.consumed
 
     def publisher(self, window_events_max: int = 100, linger_s: float = 0.0) -> Publisher:
         return Publisher(self, TopicName("t"), PublisherName("feed"), window_events_max, linger_s)
 
-    def subscription(self, **wish: Any) -> Subscription:
-        return Subscription(self, Wish(topic=TopicName("t"), **wish))
+    def subscription(self, **options: Any) -> Subscription:
+        return Subscription(self, SubscriptionOptions(topic=TopicName("t"), **options))
 
     @property
     def published(self) -> list[Publish]:

@@ -12,9 +12,9 @@ import pytest
 import gapless
 from gapless.client import arguments
 from gapless.client.errors import LinkError, RefusedError
-from gapless.client.insistence import insist
+from gapless.client.requests import ask_until_answered
 from gapless.client.subscription import Subscription
-from gapless.client.wish import Wish
+from gapless.client.subscription_options import SubscriptionOptions
 from gapless.core.client_messages import Forget, Publish, Refused
 from gapless.core.errors import UsageError
 from gapless.core.events import EventBatch
@@ -129,7 +129,7 @@ def test_patience_is_some_time_or_for_ever(given: Any) -> None:
     async def main() -> None:
         with pytest.raises(UsageError, match="patience_s="):
             gapless.connect(NOWHERE, patience_s=given)
-        assert gapless.connect(NOWHERE, patience_s=inf).patience_s == inf
+        assert gapless.connect(NOWHERE, patience_s=inf).channel.patience_s == inf
 
     run(main())
 
@@ -158,7 +158,7 @@ def test_a_request_that_cannot_be_encoded_is_refused_and_others_go_on(tmp_path: 
     async def main() -> None:
         async with make_broker(tmp_path) as broker, connected(broker) as client:
             wrong = publication(HALF), publication("t", FRAME_BYTES_MAX), publication(1 << 70)
-            asked = map(client.ask, (*wrong, publication("nothing")))
+            asked = map(client.channel.ask, (*wrong, publication("nothing")))
             answers = [each for each in await asyncio.gather(*asked) if isinstance(each, Refused)]
             problems = [
                 "surrogates",
@@ -168,7 +168,7 @@ def test_a_request_that_cannot_be_encoded_is_refused_and_others_go_on(tmp_path: 
             ]
             for answer, problem in zip(answers, problems, strict=True):
                 assert problem in answer.problem
-            assert client.session == 1, "the connection is as good as before"
+            assert client.channel.session == 1, "the connection is as good as before"
 
     run(main())
 
@@ -178,12 +178,12 @@ def test_a_request_that_no_connection_outlives_is_given_up(tmp_path: Path) -> No
 
     async def main() -> None:
         async with make_broker(tmp_path) as broker, connected(broker) as client:
-            client.patience_s = 0.2
+            client.channel.patience_s = 0.2
             with pytest.raises(LinkError, match="does not decode"):
-                await insist(client, lambda request: Forget(request, 7))  # type: ignore[arg-type]
-            wish = Wish(topic=TopicName("t"), condition=7)  # type: ignore[arg-type]
+                await ask_until_answered(client.channel, lambda request: Forget(request, 7))  # type: ignore[arg-type]
+            options = SubscriptionOptions(topic=TopicName("t"), condition=7)  # type: ignore[arg-type]
             with pytest.raises(LinkError, match="does not decode"):
-                await Subscription(client, wish).__aenter__()
+                await Subscription(client.channel, options).__aenter__()
             with pytest.raises(RefusedError, match="no subscription"):
                 await client.unsubscribe("desk")
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gapless
-from gapless.client.client import CONSUMED_MAX, Client, connect
+from gapless.client.client import connect
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
+from gapless.client.reconnection import CONSUMED_MAX, ReconnectingChannel
 from gapless.core.client_messages import Consumed
 from gapless.core.errors import FilterError, UsageError
 from gapless.core.events import Event
@@ -151,7 +152,7 @@ def test_a_message_too_large_for_a_frame_fails_what_it_was_for(tmp_path: Path) -
             with pytest.raises(RefusedError, match="does not fit a frame"):
                 await client.create_topic("q", hosts=["a" * (17 << 20)])
             await client.publish("t", {})
-            assert client.session == 1, "over the same connection"
+            assert client.channel.session == 1, "over the same connection"
 
     run(main())
 
@@ -267,7 +268,7 @@ def test_a_cancelled_publish_leaves_the_client_usable(tmp_path: Path) -> None:
             publishing.cancel()
             await asyncio.gather(publishing, return_exceptions=True)
             assert (await client.publish("t", {})).pubend == "t/0"
-            assert client._answers == {}
+            assert client.channel._answers == {}
 
     run(main())
 
@@ -285,14 +286,14 @@ def test_a_closed_client_ends_its_subscriptions_and_refuses_to_publish(tmp_path:
 
 
 def test_what_many_subscriptions_consumed_is_told_in_one_message() -> None:
-    class Listening(Client):
+    class Listening(ReconnectingChannel):
         sent: list[Message]
 
         def send(self, message: Message) -> None:
             self.sent.append(message)
 
     async def main() -> None:
-        client = Listening("gapless://127.0.0.1:1")
+        client = Listening("gapless://127.0.0.1:1", patience_s=30.0)
         client.sent = []
         for count in (1, 2, 3):
             client.consume(count)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.client.columns import SCHEMA, attributes_of, to_arrow, to_table
-from gapless.client.range import RangeBatch
+from gapless.client.range_reads import RangeBatch
 from gapless.core.events import EventRun
 from gapless.core.identity import PubendName, PublisherName, TopicName
 from gapless.core.ticks import Span

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gapless.broker.broker import Broker
     from gapless.client.client import Client
     from gapless.client.subscription import Subscription
-    from gapless.client.wish import Start
+    from gapless.client.subscription_options import Start
 
 RETAINED = ONE.replace('name = "t"\n', 'name = "t"\nretention_seconds = 0.2\n')
 QUICK = Config(release_delay=1_000, ack_delay=1_000, past_window=1_000, released_flush=1_000)
@@ -200,7 +200,7 @@ def test_a_slow_one_falls_behind_and_gets_everything_once(tmp_path: Path) -> Non
         ):
             for i in range(0, 300, 10):
                 await publish(feeding, *range(i, i + 10))
-            await wait_until(lambda: PubendName("t/0") in slow.behind)
+            await wait_until(lambda: PubendName("t/0") in slow.lags)
             assert await numbers(slow, 300) == list(range(300))
             assert await numbers(picky, 9) == list(range(291, 300))
             await publish(feeding, 300)

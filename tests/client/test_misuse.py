@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gapless
-from gapless.client.loop_thread import CHUNK_EVENTS_MAX, LoopThread, chunks
+from gapless.client.event_loop import CHUNK_EVENTS_MAX, LoopThread, chunks
 from gapless.core.events import Event
 from gapless.core.identity import PubendName
 from tests.broker.stage import connected, make_broker, run, wait_until
@@ -92,7 +92,7 @@ def test_a_client_is_of_the_loop_where_it_was_made(tmp_path: Path) -> None:
             ]
             for call in calls:
                 with pytest.raises(
-                    gapless.UsageError, match=r"of another event loop.*gapless\.sync"
+                    gapless.UsageError, match=r"belongs to another event loop.*gapless\.sync"
                 ):
                     in_a_loop_of_its_own(call)
             runner.run(client.publish("t", {}))
@@ -184,13 +184,13 @@ def left(broker: Broker, client: Client) -> list[int]:
     """What is still there, at both ends, that somebody began; none of it is zero."""
     node = broker._pump.node
     counts = [
-        len(client._answers),
-        len(client.inbox),
-        len(client._listeners),
-        len(node.clients.waiting),
-        len(node.attachments.sessions),
-        len(node.subscribers.clients[next(iter(node.subscribers.clients))].subscriptions),
-        node.streams.pubends[PubendName("t/0")].transactions.open_count,
+        len(client.channel._answers),
+        len(client.channel.inbox),
+        len(client.channel._listeners),
+        len(node.durable.requests.pending),
+        len(list(node.durable.named.table.sessions())),
+        len(node.connections[next(iter(node.connections))].subscriptions),
+        node.durable.streams.pubends[PubendName("t/0")].transactions.open_count,
     ]
     return [count for count in counts if count]
 

@@ -45,8 +45,8 @@ def deliver(
     desk.inbox.deliver(Deliveries(TOPIC, through, pubend, ticks, events, takers, only))
 
 
-def named(desk: Desk, **wish: object) -> Subscription:
-    return desk.subscription(name="desk", **wish)
+def named(desk: Desk, **options: object) -> Subscription:
+    return desk.subscription(name="desk", **options)
 
 
 def reconnect(desk: Desk, broker: str = "b1") -> Subscribe:
@@ -133,7 +133,7 @@ def test_silence_told_to_others_before_it_caught_up_does_not_count_for_it() -> N
             deliver(desk, through=30, only=1)
             desk.inbox.switch(CaughtUp(1, PUBEND))
             assert reconnect(desk).token == {"t/0": 30}
-            assert subscription.behind == set()
+            assert subscription.lags == set()
 
     run(main())
 

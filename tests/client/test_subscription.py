@@ -151,7 +151,7 @@ def test_what_a_closed_subscription_did_not_take_counts_as_consumed() -> None:
 def test_credit_for_an_old_connection_is_not_given_to_the_next() -> None:
     async def main() -> None:
         desk = Desk()
-        async with desk.subscription(goes_on=True) as subscription:
+        async with desk.subscription(resumes=True) as subscription:
             desk.inbox.deliver(deliveries((11,), 12))
             desk.lose(LinkError("gone"))
             desk.come_back()
@@ -181,7 +181,7 @@ def test_a_lost_connection_is_told_after_all_that_had_come() -> None:
 def test_a_subscription_that_goes_on_tells_exactly_what_it_missed() -> None:
     async def main() -> None:
         desk = Desk()
-        async with desk.subscription(goes_on=True) as subscription:
+        async with desk.subscription(resumes=True) as subscription:
             desk.inbox.deliver(deliveries((11, 12), 15))
             desk.lose(LinkError("gone"))
             desk.come_back()
@@ -196,7 +196,7 @@ def test_a_subscription_that_goes_on_tells_exactly_what_it_missed() -> None:
 def test_what_another_broker_delivers_again_is_dropped() -> None:
     async def main() -> None:
         desk = Desk()
-        async with desk.subscription(goes_on=True) as subscription:
+        async with desk.subscription(resumes=True) as subscription:
             desk.inbox.deliver(deliveries((11, 20), 21))
             desk.lose(LinkError("gone"))
             desk.come_back()

@@ -10,8 +10,8 @@ import pytest
 
 import gapless
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
-from gapless.client.insistence import insist
-from gapless.client.topics import Topic
+from gapless.client.requests import ask_until_answered
+from gapless.client.topics import TopicDescription
 from gapless.core.client_messages import Done, Refused
 from gapless.core.errors import UsageError
 from gapless.core.events import Event
@@ -51,7 +51,7 @@ def test_what_is_created_at_one_broker_works_at_all_others_at_once(tmp_path: Pat
             got = await anext(subscription)
             assert isinstance(got, Event)
             assert got.attributes == {"i": 1}
-            assert await other.topics() == [Topic("x", "durable", ("p", "p"), 60.0)]
+            assert await other.topics() == [TopicDescription("x", "durable", ("p", "p"), 60.0)]
             await other.delete_topic("x")
             with pytest.raises(SubscriptionInterruptedError, match="'x' was deleted"):
                 await anext(subscription)
@@ -104,7 +104,7 @@ class Answers(Desk):
 def test_a_request_is_repeated_when_its_answer_was_lost_or_later() -> None:
     async def main() -> None:
         desk = Answers(LinkError("broken"), Refused(1, "not now", "", retry=True), Done(1))
-        assert await insist(desk, TopicsQuery) == (Done(1), True)
+        assert await ask_until_answered(desk, TopicsQuery) == (Done(1), True)
         assert desk.answers == []
 
     run(main())

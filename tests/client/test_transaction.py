@@ -119,9 +119,9 @@ def test_a_transaction_survives_lost_connections_and_a_restarted_broker(tmp_path
                 for i in range(2_000):
                     await transaction.send({"i": i}, b"x" * 100)
                     if i % 700 == 600:
-                        await client.wait_up()
-                        assert client._connection is not None
-                        client._connection.abort()
+                        await client.channel.wait_up()
+                        assert client.channel._connection is not None
+                        client.channel._connection.abort()
             assert transaction.receipt is not None
             assert transaction.receipt.count == 2_000
         await broker.drain()
@@ -264,7 +264,7 @@ def test_without_a_broker_a_commit_fails_when_patience_ends(tmp_path: Path) -> N
         await broker.start()
         async with gapless.connect(f"gapless://{broker.address}") as client:
             await broker.drain()
-            client.patience_s = 0.2
+            client.channel.patience_s = 0.2
             with pytest.raises(LinkError):
                 await client.commit("t", producer="job", id=1, parts=[])
 

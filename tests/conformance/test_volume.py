@@ -18,7 +18,7 @@ from gapless.core.errors import (
 )
 from gapless.core.ticks import TICK_MAX
 from gapless.storage.group import GroupCommit
-from gapless.storage.volume import Bounds, Limits, Records, Volume
+from gapless.storage.volume import Bounds, Records, Volume, VolumeLimits
 from tests.storage.labs import DiskLab, Lab, MemoryLab
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def test_an_empty_commit_is_fine(lab: Lab) -> None:
 
 
 def test_large_and_empty_records_are_kept(lab: Lab) -> None:
-    volume = lab.open(Limits(record_bytes_max=3 << 20))
+    volume = lab.open(VolumeLimits(record_bytes_max=3 << 20))
     large = bytes(range(256)) * (3 << 12)
     volume.commit([Append("a", (1, 2, 3), (b"", large, b""))])
     volume.commit([append("a", 4)])
@@ -251,14 +251,14 @@ def test_large_and_empty_records_are_kept(lab: Lab) -> None:
 
 
 def test_a_commit_has_a_limit(lab: Lab) -> None:
-    volume = lab.open(Limits(commit_bytes_max=100))
+    volume = lab.open(VolumeLimits(commit_bytes_max=100))
     with pytest.raises(StorageRefusedError, match=r"a commit of .* is over the limit"):
         volume.commit([Append("a", (1, 2), (bytes(60), bytes(60)))])
     assert volume.streams() == []
 
 
 def test_tables_have_a_limit(lab: Lab) -> None:
-    volume = lab.open(Limits(table_bytes_max=100))
+    volume = lab.open(VolumeLimits(table_bytes_max=100))
     volume.commit([Put("t", "a", bytes(80))])
     with pytest.raises(StorageFullError, match="no room for 31 more"):
         volume.commit([Put("t", "b", bytes(30))])
@@ -281,7 +281,7 @@ def test_a_thousand_streams_and_any_names_work(lab: Lab) -> None:
 
 
 def test_a_full_volume_takes_chops_and_then_appends_again(lab: Lab) -> None:
-    volume = lab.open(Limits(size_max=128 << 10))
+    volume = lab.open(VolumeLimits(size_max=128 << 10))
     with suppress(StorageFullError):
         for count in range(1000):
             volume.commit([Append("a", (count,), (bytes(1000),)), Put("t", "last", b"%d" % count)])

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from gapless.core.broker_messages import Knowledge
 from gapless.core.events import EventBatch
 from gapless.core.ticks import Span
-from gapless.durable.catch_up import CatchUp, Gap
-from gapless.durable.consolidated import Batch
+from gapless.durable.catch_up import CatchUp, LostSpan
+from gapless.durable.consolidated import SubscriptionBatch
 from gapless.durable.filtered_log import NOWHERE, FilteredLog
 from tests.durable.stand import PUBEND
 
@@ -45,7 +45,7 @@ class LooseLog(FilteredLog):
 class HastyCatchUp(CatchUp):
     """Tells a gap before it knows whether the loss goes on."""
 
-    def _add(self, batch: Batch, pieces: list[Batch | Gap]) -> None:
+    def _add(self, batch: SubscriptionBatch, pieces: list[SubscriptionBatch | LostSpan]) -> None:
         if self._gap:
             self._add_gap(pieces)
         super()._add(batch, pieces)
@@ -101,19 +101,21 @@ class Client:
     position: int
     got: list[int] = field(default_factory=list)
     gaps: list[Span] = field(default_factory=list)
-    queue: deque[Batch | Gap] = field(default_factory=deque)
+    queue: deque[SubscriptionBatch | LostSpan] = field(default_factory=deque)
     is_connected: bool = False
     life: int = 0
     after_gap: bool = False
 
     @property
     def credit(self) -> int:
-        queued = sum(len(piece.ticks) for piece in self.queue if isinstance(piece, Batch))
+        queued = sum(
+            len(piece.ticks) for piece in self.queue if isinstance(piece, SubscriptionBatch)
+        )
         return max(CREDIT_MAX - queued, 0)
 
     def consume(self) -> None:
         piece = self.queue.popleft()
-        if isinstance(piece, Gap):
+        if isinstance(piece, LostSpan):
             missed = self.pubend.wanted(self.kinds, self.position, piece.span.start)
             assert not missed, f"{self.name} was not given {missed} before {piece}"
             assert piece.span.start >= self.position, f"{self.name} is told {piece} again"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import ReleaseHold
 from gapless.core.identity import BrokerName, CellName, Instant, PubendName
-from gapless.knowledge.outgoing import Edge
-from gapless.knowledge.relay import Relay
+from gapless.knowledge.neighbours import Edge
+from gapless.knowledge.relay import Relay, RelayPlace
 from gapless.node.config import Config
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ class Reports:
     """The reports that one relay has heard."""
 
     def __init__(self, cells: Iterable[CellName]) -> None:
-        place = BrokerName("relay"), CellName("here"), CellName("above"), tuple(cells)
-        self.relay = Relay(PubendName("news/0"), *place, Config(), Edge())
+        place = RelayPlace(BrokerName("relay"), CellName("here"), CellName("above"), tuple(cells))
+        self.relay = Relay(PubendName("news/0"), place, Config(), Edge())
 
     @property
     def delivered(self) -> int:

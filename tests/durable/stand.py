@@ -10,7 +10,7 @@ from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.errors import StorageFullError
 from gapless.core.identity import PubendName
 from gapless.node.config import MILLISECOND, SECOND, Config
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,16 +8,16 @@ import pytest
 
 from gapless.core.identity import Instant
 from gapless.core.ticks import Span
-from gapless.durable.catch_up import CatchUp, Gap
+from gapless.durable.catch_up import CatchUp, CatchUpSource, LostSpan, Taker
 from gapless.durable.filtered_log import FilteredLog
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.durable.stand import limits
 from tests.knowledge.notation import PUBEND, event, knowledge, show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.durable.consolidated import Batch
+    from gapless.durable.consolidated import SubscriptionBatch
 
 TAKER = 1
 
@@ -40,7 +40,9 @@ class Stand:
 
     def __init__(self, log: FilteredLog, start: int = 0, **options: Any) -> None:
         self.latest = log.end
-        self.machine = CatchUp(TAKER, start, log, log.timing, **options)
+        names = ("since", "matches")
+        taker = Taker(TAKER, **{name: options.pop(name) for name in names if name in options})
+        self.machine = CatchUp(taker, start, CatchUpSource(log, **options), log.timing)
         self.nacks: list[str] = []
 
     def go(self, credit: int = 100, now: int = 0) -> list[str]:
@@ -50,8 +52,8 @@ class Stand:
         self.nacks += map(show, nacks)
         return [self.show(piece) for piece in pieces]
 
-    def show(self, piece: Batch | Gap) -> str:
-        if isinstance(piece, Gap):
+    def show(self, piece: SubscriptionBatch | LostSpan) -> str:
+        if isinstance(piece, LostSpan):
             return f"gap {piece.span}"
         assert piece.events == [event(tick) for tick in piece.ticks]
         return " ".join([*(f"D{tick}" for tick in piece.ticks), f"|{piece.through}"])
@@ -246,10 +248,10 @@ def even(events: Any) -> list[int]:
 
 
 def test_what_the_log_does_not_know_is_asked_for_as_a_whole_and_filtered_here() -> None:
-    stand = Stand(make_log(7, 9, end=10), since=6, matches=even, minimum={"here": 4})
+    stand = Stand(make_log(7, 9, end=10), since=6, matches=even)
     pieces, [nack] = stand.machine.advance(10, 100, Instant(0))
     assert pieces == []
-    assert (nack.spans, nack.minimum) == ((Span(0, 6),), {"here": 4})
+    assert (nack.spans, nack.minimum) == ((Span(0, 6),), {})
     stand.tell("[0,6) D1 D2 D4 D5")
     assert stand.go() == ["D2 D4 |6", "|7"]
     assert stand.asked() == ["nack [7,8) [9,10)"], "from there on the log knows"

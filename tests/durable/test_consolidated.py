@@ -7,7 +7,7 @@ import pytest
 from gapless.core.effects import Append, Persist
 from gapless.core.identity import Instant
 from gapless.core.ticks import Span
-from gapless.durable.consolidated import Batch, Consolidated, Recorded
+from gapless.durable.consolidated import Consolidated, RecordsPersisted, SubscriptionBatch
 from gapless.knowledge.subend import Settled
 from tests.durable.stand import PUBEND, Disk, Limits
 from tests.durable.stand import limits as make_limits
@@ -32,7 +32,7 @@ class Stand:
 
     def sync(self, now: int = 0) -> None:
         for message in self.disk.sync():
-            assert isinstance(message, Recorded)
+            assert isinstance(message, RecordsPersisted)
             self.disk.take(self.machine.persisted(message, Instant(now)))
         self.machine.check()
 
@@ -140,11 +140,13 @@ def test_the_tail_is_what_was_delivered_and_is_not_durable_yet() -> None:
     stand = Stand()
     stand.advance({3: [1, 2], 4: [2]}, 5)
     stand.advance({6: [1]}, 9)
-    assert stand.machine.tail(1, 0) == Batch([3, 6], [b"e3", b"e6"], 9)
-    assert stand.machine.tail(2, 4) == Batch([4], [b"e4"], 9)
-    assert stand.machine.tail(2, 20) == Batch([], [], 20), "a client may be ahead after a crash"
+    assert stand.machine.tail(1, 0) == SubscriptionBatch([3, 6], [b"e3", b"e6"], 9)
+    assert stand.machine.tail(2, 4) == SubscriptionBatch([4], [b"e4"], 9)
+    assert stand.machine.tail(2, 20) == SubscriptionBatch([], [], 20), (
+        "a client may be ahead after a crash"
+    )
     stand.sync()
-    assert stand.machine.tail(1, 5) == Batch([6], [b"e6"], 9)
+    assert stand.machine.tail(1, 5) == SubscriptionBatch([6], [b"e6"], 9)
 
 
 def test_a_stream_begins_once_and_durably() -> None:

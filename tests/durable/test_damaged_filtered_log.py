@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from gapless.durable.filtered_log import FilteredLog, Trail
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.durable.stand import PUBEND, Limits
 from tests.durable.test_filtered_log import states, write
 

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gapless.core.effects import Append, Persist, Put, Write
 from gapless.durable import filtered_log
-from gapless.durable.filtered_log import HEADS, FilteredLog, Reading, Trail
-from gapless.storage.memory import MemoryVolume
+from gapless.durable.filtered_log import HEADS, FilteredLog, LogReading, Trail
+from gapless.testing.memory_volume import MemoryVolume
 from tests.durable.stand import PUBEND, Disk, Limits
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LIMITS = Limits()
 
 
-def states(reading: Reading, start: int) -> str:
+def states(reading: LogReading, start: int) -> str:
     """One letter for each tick from `start` on: wanted or unknown Q, silent S, lost L."""
     letters = ""
     for tick in range(start, reading.through):
@@ -315,8 +315,8 @@ def test_of_what_was_released_no_record_is_looked_at_however_many_there_are() ->
 
 
 def test_what_is_released_after_a_read_is_lost_in_one_piece() -> None:
-    reading = Reading(2, 4, [5, 7, 9], 12, 12)
+    reading = LogReading(2, 4, [5, 7, 9], 12, 12)
     assert reading.lose_below(5) is reading
-    assert reading.lose_below(8) == Reading(2, 8, [5, 7, 9], 12, 12)
+    assert reading.lose_below(8) == LogReading(2, 8, [5, 7, 9], 12, 12)
     assert reading.lose_below(8).lose_below(6) == reading.lose_below(8)
-    assert reading.lose_below(100) == Reading(2, 10, [5, 7, 9], 12, 12)
+    assert reading.lose_below(100) == LogReading(2, 10, [5, 7, 9], 12, 12)

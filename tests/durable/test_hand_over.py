@@ -7,9 +7,17 @@ import random
 import pytest
 
 from gapless.core.broker_messages import Ack, ReleaseEcho, ReleaseHold
-from gapless.core.identity import BrokerName, CellName, Instant, PubendName, SubscriptionName
+from gapless.core.identity import (
+    BrokerName,
+    CellName,
+    Instant,
+    PubendName,
+    SubscriptionName,
+    TopicName,
+)
 from gapless.core.token import Token
-from gapless.durable.hand_over import TRANSITIONS, Arrival, Forget, Step, may_forget
+from gapless.durable.hand_over import TRANSITIONS, Arrival, ForgetRequest, Step, may_forget
+from gapless.durable.subscriptions import Definition, DurableSubscription
 from tests.bounds import so_long_as
 from tests.durable.reports import Reports
 from tests.durable.stand import limits
@@ -23,8 +31,13 @@ SUBSCRIPTION = SubscriptionName("desk-7")
 
 def arrive(*pubends: PubendName) -> Arrival:
     token = Token({FIRST: 50, SECOND: 60})
-    arguments = (SUBSCRIPTION, token, list(pubends), HERE, OLD, 2, 9, TIMING, Instant(0))
-    return Arrival(*arguments)
+    topic = TopicName("news")
+    definition = Definition(name=SUBSCRIPTION, topic=topic, moves=2, previous=OLD)
+    ahead = Token({FIRST: 55, SECOND: 65})  # acknowledged, but not durable: it must not count
+    subscription = DurableSubscription(
+        7, definition, dict.fromkeys(pubends, 0), acknowledged=ahead, released=token
+    )
+    return Arrival(subscription, HERE, 9, TIMING, Instant(0))
 
 
 def echo(pubend: PubendName, number: int = 9) -> ReleaseEcho:
@@ -37,7 +50,7 @@ def test_every_pubend_is_held_at_the_token_before_the_old_broker_may_forget() ->
     assert arrival.fire(Instant(0)) == hold
     assert arrival.receive_echo(echo(FIRST), Instant(1)) == []
     arrival.check()
-    assert arrival.receive_echo(echo(SECOND), Instant(2)) == [Forget(OLD, SUBSCRIPTION, 2)]
+    assert arrival.receive_echo(echo(SECOND), Instant(2)) == [ForgetRequest(OLD, SUBSCRIPTION, 2)]
     arrival.check()
     arrival.receive_forgotten(OLD, 2)
     arrival.check()
@@ -52,7 +65,7 @@ def test_each_step_is_repeated_until_it_is_answered() -> None:
     assert arrival.fire(Instant(second - 1)) == []
     assert arrival.fire(Instant(second)) == [ReleaseHold(SECOND, HERE, 60, 9)]
     arrival.receive_echo(echo(SECOND), Instant(second))
-    assert arrival.fire(Instant(2 * second)) == [Forget(OLD, SUBSCRIPTION, 2)]
+    assert arrival.fire(Instant(2 * second)) == [ForgetRequest(OLD, SUBSCRIPTION, 2)]
 
 
 def test_echoes_of_others_and_late_ones_change_nothing() -> None:

@@ -14,7 +14,7 @@ from gapless.core.effects import Put, Send
 from gapless.core.errors import UsageError
 from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName, TopicName
 from gapless.core.token import Token
-from gapless.durable.subscriptions import Definition, Kept, Subscriptions
+from gapless.durable.subscriptions import Definition, DurableSubscriptions, SubscriptionPersisted
 from tests.bounds import so_long_as
 from tests.durable.stand import PUBEND, Disk, limits
 
@@ -31,7 +31,7 @@ class Stand:
     def __init__(self, disk: Disk | None = None, **changes: int) -> None:
         self.disk = disk or Disk()
         self.limits = limits(**changes)
-        self.machine = Subscriptions(self.disk.volume, self.limits)
+        self.machine = DurableSubscriptions(self.disk.volume, self.limits)
 
     def create(self, name: str, start: int = 10, **fields: Any) -> None:
         definition = Definition(name=SubscriptionName(name), topic=TopicName("news"), **fields)
@@ -56,7 +56,7 @@ class Stand:
 
     def sync(self, now: int = 0) -> None:
         for message in self.disk.sync():
-            assert isinstance(message, Kept)
+            assert isinstance(message, SubscriptionPersisted)
             self.disk.take(self.machine.persisted(message, Instant(now)))
         self.machine.check()
 
@@ -325,7 +325,7 @@ def test_whatever_happens_release_never_passes_what_a_restart_would_find(
         elif what == "crash":
             stand = stand.restart()
             stand.machine.check()
-        durable = Subscriptions(stand.disk.volume, stand.limits)
+        durable = DurableSubscriptions(stand.disk.volume, stand.limits)
         held = [each.released.get(PUBEND) for each in durable.all()]
         least = stand.released()
         assert not held or (least is not None and least <= min(held))

@@ -14,9 +14,9 @@ from gapless.core.broker_messages import Nack
 from gapless.core.identity import Instant, SubscriptionName, TopicName
 from gapless.core.ticks import Span
 from gapless.core.token import Token
-from gapless.durable.catch_up import CatchUp, Gap
-from gapless.durable.consolidated import Batch, Consolidated, Recorded
-from gapless.durable.subscriptions import Definition, Kept, Subscriptions
+from gapless.durable.catch_up import CatchUp, CatchUpSource, LostSpan, Taker
+from gapless.durable.consolidated import Consolidated, RecordsPersisted, SubscriptionBatch
+from gapless.durable.subscriptions import Definition, DurableSubscriptions, SubscriptionPersisted
 from gapless.knowledge.subend import Subend
 from tests.durable.actors import Client, HastyCatchUp, LooseLog, Planted, Pubend
 from tests.durable.stand import PUBEND, Disk, limits
@@ -64,7 +64,7 @@ class World:
         self.stream = Consolidated(PUBEND, self.disk.volume, LIMITS)
         if self.planted.no_back_pointer:
             self.stream.log = LooseLog(PUBEND, self.disk.volume, LIMITS)
-        self.subscriptions = Subscriptions(self.disk.volume, LIMITS)
+        self.subscriptions = DurableSubscriptions(self.disk.volume, LIMITS)
         self.subend = Subend(PUBEND, max(self.stream.latest, 1), LIMITS)
         self.catch_ups: dict[SubscriptionName, CatchUp] = {}
         self.live: dict[SubscriptionName, int] = {}  # those who keep up, and where they joined
@@ -101,18 +101,18 @@ class World:
             return
         client.is_connected, client.life, client.after_gap = True, client.life + 1, False
         make = HastyCatchUp if self.planted.gap_at_once else CatchUp
-        self.catch_ups[client.name] = make(
+        taker = Taker(
             subscription.number,
-            client.position + 3 * self.planted.token_ahead,
-            self.stream.log,
-            LIMITS,
-            since=subscription.since[PUBEND],
-            matches=None
+            subscription.since[PUBEND],
+            None
             if self.planted.no_refilter
             else lambda events: [
                 i for i, each in enumerate(events) if int(each.split(b":")[0]) in client.kinds
             ],
         )
+        start = client.position + 3 * self.planted.token_ahead
+        source = CatchUpSource(self.stream.log)
+        self.catch_ups[client.name] = make(taker, start, source, LIMITS)
 
     def disconnect(self, client: Client) -> None:
         client.is_connected = False
@@ -144,7 +144,7 @@ class World:
             ]  # fmt: skip
             if through > joined:
                 ticks, events = [settled.ticks[i] for i in mine], [settled.events[i] for i in mine]
-                self.clients[name].queue.append(Batch(ticks, events, through))
+                self.clients[name].queue.append(SubscriptionBatch(ticks, events, through))
         self.disk.take(self.stream.advance(settled, takers, through, self.now))
 
     def settle(self) -> None:
@@ -154,8 +154,10 @@ class World:
             pieces, nacks = catch_up.advance(latest, client.credit, self.now)
             catch_up.check()
             client.queue += pieces
-            self.gap_count += sum(isinstance(piece, Gap) for piece in pieces)
-            self.catch_up_count += sum(len(p.ticks) for p in pieces if isinstance(p, Batch))
+            self.gap_count += sum(isinstance(piece, LostSpan) for piece in pieces)
+            self.catch_up_count += sum(
+                len(p.ticks) for p in pieces if isinstance(p, SubscriptionBatch)
+            )
             self.ask(name, nacks)
             if catch_up.is_done(latest):
                 del self.catch_ups[name]
@@ -217,10 +219,10 @@ class World:
                 self.tell(message)
 
     def tell(self, message: Message) -> None:
-        if isinstance(message, Recorded):
+        if isinstance(message, RecordsPersisted):
             self.disk.take(self.stream.persisted(message, self.now))
         else:
-            assert isinstance(message, Kept)
+            assert isinstance(message, SubscriptionPersisted)
             self.disk.take(self.subscriptions.persisted(message, self.now))
 
     def fire(self) -> None:

@@ -13,11 +13,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gapless.filters import syntax
+from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gapless.core.events import Value
+    from gapless.filters.constraint import Constraint
 
 FALSE, UNKNOWN, TRUE = 0, 1, 2
 
@@ -159,3 +161,19 @@ def like(text: str, parts: tuple[str, ...]) -> bool:
         return fits and rest_matches(place + 1, part + 1)
 
     return rest_matches(0, 0)
+
+
+def admits(constraint: Constraint, value: Value | None) -> bool:
+    """Is the value, or None for a missing attribute, in the set?"""
+    match constraint:
+        case Missing():
+            return value is None
+        case Present():
+            return value is not None
+        case Booleans():
+            return isinstance(value, bool) and value in constraint.values
+        case Numbers():
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            return number and constraint.admits(value)  # type: ignore[arg-type]  # mypy: number
+        case Strings():
+            return isinstance(value, str) and constraint.admitting()(value)

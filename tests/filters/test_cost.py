@@ -14,14 +14,14 @@ from gapless.filters.cost import (
     PATTERN,
     PLACE,
     Charge,
-    Load,
+    MatchingLoad,
     charges_of,
 )
 from gapless.filters.filter import Filter
 
 
-def load_of(*conditions: str) -> Load:
-    load = Load()
+def load_of(*conditions: str) -> MatchingLoad:
+    load = MatchingLoad()
     for each in conditions:
         load.add(charges_of(Filter.parse(each)))
     load.check()
@@ -84,7 +84,7 @@ def test_the_worst_is_what_the_dearest_event_pays() -> None:
         *(Charge(cost, (("a",), 0), key) for cost, key in ((3, 1), (4, 2), (2, 1))),
         *(Charge(cost, (("b",), 2), key) for cost, key in ((7, "xx"), (1, "yy"))),
     ]
-    load = Load()
+    load = MatchingLoad()
     load.add(charges)
     dearest = max(
         sum(cost for cost, table, key in charges if table is None or key in (of_a, of_b))

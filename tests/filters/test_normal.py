@@ -14,7 +14,6 @@ from gapless.filters.constraint import (
     Numbers,
     Present,
     Strings,
-    admits,
 )
 from gapless.filters.evaluate import compile_condition
 from gapless.filters.filter import Filter
@@ -33,7 +32,7 @@ EVERYTHING = (Conjunction(()),)
 
 def meets(conjunctions: tuple[Conjunction, ...], attributes: dict[str, Value]) -> bool:
     return any(
-        all(admits(constraint, attributes.get(name)) for name, constraint in one.constraints)
+        all(oracle.admits(constraint, attributes.get(name)) for name, constraint in one.constraints)
         and all(compile_condition(residual)(attributes) for residual in one.residuals)
         for one in conjunctions
     )

@@ -12,8 +12,8 @@ from gapless.core.errors import StorageFullError
 from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, PublisherName, TopicName
 from gapless.core.ticks import tick_at
-from gapless.knowledge.pubend import Persisted, Pubend
-from gapless.storage.memory import MemoryVolume
+from gapless.knowledge.pubend import FOR_EVER, Persisted, Pubend
+from gapless.testing.memory_volume import MemoryVolume
 from tests.bounds import so_long_as
 from tests.knowledge.notation import CONFIG, PUBEND, nack
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from gapless.core.broker_messages import Knowledge
     from gapless.core.messages import Message
+    from gapless.knowledge.retention import Policy
 
 NUMBER = 3
 """The number of the pubend among those of its topic."""
@@ -35,11 +36,17 @@ def tick(instant: int) -> int:
 class Host:
     """Collects what the pubend wants written, sends, and tells its relay."""
 
-    def __init__(self, volume: MemoryVolume | None = None, now: int = 0, **limits: Any) -> None:
+    def __init__(
+        self,
+        volume: MemoryVolume | None = None,
+        now: int = 0,
+        policy: Policy = FOR_EVER,
+        **limits: Any,
+    ) -> None:
         self.limits = limits
         self.volume = volume or MemoryVolume()
         config = replace(CONFIG, **limits)
-        self.pubend = Pubend(PUBEND, NUMBER, self.volume, config, Instant(now))
+        self.pubend = Pubend(PUBEND, NUMBER, self.volume, config, Instant(now), policy)
         self.disk: deque[Persist] = deque()
         self.sent: list[tuple[str, Message]] = []
         self.known: list[Knowledge] = []
@@ -106,6 +113,9 @@ class Host:
         effects, knowledge, expected = self.pubend.fire(Instant(now))
         self._do(effects, knowledge)
         self.expected += [expected] if expected else []
+
+    def speak(self, now: int) -> None:
+        self._do(*self.pubend.speak(Instant(now)))
 
     def ask(self, text: str, now: int = 0) -> None:
         self._do(*self.pubend.receive_nack(nack(text), Instant(now)))

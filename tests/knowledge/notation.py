@@ -17,10 +17,11 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, PubendName
 from gapless.core.outgoing import ToCell
 from gapless.core.ticks import Span
-from gapless.knowledge.outgoing import Edge, Outgoing
-from gapless.knowledge.relay import Relay
+from gapless.knowledge.neighbours import Edge, Outgoing
+from gapless.knowledge.relay import Relay, RelayPlace
 from gapless.knowledge.subend import Subend
 from gapless.node.config import MILLISECOND, Config
+from gapless.testing.lattice import StrictStream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,8 +146,12 @@ def ticks_of(some: SpanSet) -> set[int]:
 def make_relay(*below: str, **limits: Any) -> Relay:
     """A relay with these cells below, behind `Colours`."""
     cells, config = tuple(map(CellName, below)), replace(CONFIG, **limits)
-    return Relay(PUBEND, BROKER, HERE, UPSTREAM, cells, config, Colours(), shadow=True)
+    relay = Relay(PUBEND, RelayPlace(BROKER, HERE, UPSTREAM, cells), config, Colours())
+    relay.stream = StrictStream()
+    return relay
 
 
-def make_subend(start: int = 0, **limits: Any) -> Subend:
-    return Subend(PUBEND, start, replace(CONFIG, **limits), shadow=True)
+def make_subend(start: int = 0, pubend: PubendName = PUBEND, **limits: Any) -> Subend:
+    subend = Subend(pubend, start, replace(CONFIG, **limits))
+    subend.stream = StrictStream(start)
+    return subend

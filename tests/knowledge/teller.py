@@ -14,7 +14,7 @@ from gapless.core.transaction_messages import Abort, Commit, Committed, Producer
 from gapless.knowledge.pubend import Persisted, Pubend
 from gapless.knowledge.stages import Staged
 from gapless.node.config import Config
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.bounds import so_long_as
 from tests.knowledge.notation import PUBEND
 

@@ -8,15 +8,14 @@ from hypothesis import strategies as st
 from gapless.core.identity import Instant, PubendName
 from gapless.core.ticks import Span
 from gapless.knowledge.merge import Merge
-from gapless.knowledge.subend import Subend
-from tests.knowledge.notation import CONFIG, knowledge, show
+from tests.knowledge.notation import CONFIG, knowledge, make_subend, show
 
 NAMES = [PubendName(f"news/{number}") for number in range(3)]
 LIMIT = 15
 
 
 def merge(start: int = 0) -> Merge:
-    return Merge({name: Subend(name, start, CONFIG, shadow=True) for name in NAMES}, CONFIG)
+    return Merge({name: make_subend(start, name) for name in NAMES}, CONFIG)
 
 
 def tell(machine: Merge, number: int, text: str, now: int = 0) -> list[str]:

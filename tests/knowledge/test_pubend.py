@@ -13,7 +13,8 @@ from gapless.core.effects import Chop, Put, Tell
 from gapless.core.identity import Instant
 from gapless.core.ticks import CLOCK_MAX, INSTANT_MAX, PUBEND_BITS, Span, pubend_number_of
 from gapless.knowledge.pubend import LAST_TICK, OVER, PROMISES, Persisted
-from gapless.storage.memory import MemoryVolume
+from gapless.knowledge.retention import Policy
+from gapless.testing.memory_volume import MemoryVolume
 from tests.knowledge.host import NUMBER, Host, tick
 from tests.knowledge.notation import CONFIG, PUBEND
 
@@ -153,6 +154,29 @@ def test_within_a_promise_silence_costs_no_write() -> None:
     assert [each.span.end for each in host.told()] == [(2 * IDLE) << PUBEND_BITS]
 
 
+def test_an_idle_pubend_speaks_at_once_when_there_is_news_to_carry() -> None:
+    """A new vector goes out with its silence, long before the pause of an idle pubend is over."""
+    host = Host()
+    host.fire(now=0)
+    host.sync(now=0)
+    host.told()
+    soon = IDLE // 10
+    host.fire(now=soon)
+    assert host.told() == [], "it pauses"
+    host.speak(now=soon)
+    assert [each.span.end for each in host.told()] == [soon << PUBEND_BITS]
+
+
+def test_an_idle_pubend_pauses_longer_the_longer_it_is_idle() -> None:
+    host, pauses = Host(), list[int]()
+    for now in (4 * IDLE, 32 * IDLE, 160 * IDLE, 1_000_000 * IDLE):
+        host.fire(now)
+        host.sync_all(now)
+        assert host.pubend.deadline is not None
+        pauses.append(host.pubend.deadline - now)
+    assert pauses == [IDLE, 2 * IDLE, 10 * IDLE, CONFIG.idle_silence_longest]
+
+
 def test_no_silence_is_told_while_an_event_is_being_written() -> None:
     host = Host()
     host.fire(now=1)
@@ -286,6 +310,25 @@ def test_acknowledged_events_are_released_together_and_final_from_then_on() -> N
     assert again.pubend.released == tick(7)
 
 
+@pytest.mark.parametrize("policy", [Policy(retention_time=100), Policy(retention_bytes=1)])
+def test_a_policy_of_retention_releases_what_nobody_has_acknowledged(policy: Policy) -> None:
+    host = Host(policy=policy)
+    for now in (5, 1_000):
+        host.publish("x", now=now)
+        host.sync(now)
+    host.pubend.acknowledge(tick(1_000) + 1, Instant(1_000), released=0)
+    host.fire(1_000 + CONFIG.release_delay)
+    host.sync_all(1_000 + CONFIG.release_delay)
+    assert tick(5) < host.pubend.released <= tick(1_000) + 1
+    kept = Host(policy=Policy())
+    kept.publish("x", now=5)
+    kept.sync(5)
+    kept.pubend.acknowledge(tick(5) + 1, Instant(6), released=0)
+    kept.fire(10 + CONFIG.release_delay)
+    kept.sync_all(10 + CONFIG.release_delay)
+    assert kept.pubend.released == 0
+
+
 def test_while_the_log_is_being_chopped_nothing_is_said_of_what_goes() -> None:
     host = Host()
     for now in (5, 20):
@@ -383,7 +426,7 @@ def test_an_answer_of_the_disk_to_an_older_life_means_nothing() -> None:
     host.publish("x", now=5)
     assert host.pubend.persisted(Persisted(PUBEND, 99), Instant(6)) == ([], [])
     host.pubend.check()
-    assert host.pubend.writing
+    assert host.pubend.batch.requests
 
 
 def test_a_promise_that_time_has_passed_when_it_is_durable_is_told_and_not_chased() -> None:

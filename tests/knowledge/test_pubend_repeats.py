@@ -84,7 +84,7 @@ def test_only_so_many_names_are_remembered_counting_those_not_yet_durable() -> N
         host.publish("x", name=name, sequence=request // 3, request=request)
     assert host.refusals() == [(2, "too many named publishers", False)]
     host.sync_all()
-    assert set(host.pubend.publishers.durable) == {"ann", "bob"}
+    assert set(host.pubend.publishers.records) == {"ann", "bob"}
     assert len(host.receipts()) == 3
 
 

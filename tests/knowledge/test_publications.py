@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from gapless.core.client_messages import Publish
 from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, PublisherName, TopicName
-from gapless.knowledge.publications import Request, gather
-from gapless.knowledge.receipts import STEP, Publisher
+from gapless.knowledge.publications import PublicationRequest, gather
+from gapless.knowledge.receipts import STEP, PublisherRecord
 
 FIRST = 7 * STEP + 1
 
 
-def request(name: str | None, sizes: list[int]) -> Request:
+def request(name: str | None, sizes: list[int]) -> PublicationRequest:
     events = tuple(bytes(size) for size in sizes)
     publisher = None if name is None else PublisherName(name)
     message = Publish(TopicName("t"), 1, EventBatch(events or (b"",)), publisher)
-    return Request(ClientName("c"), message, events, sum(sizes))
+    return PublicationRequest(ClientName("c"), message, events, sum(sizes))
 
 
 requests = st.lists(
@@ -32,7 +32,7 @@ requests = st.lists(
 
 @given(requests, st.integers(1, 6), st.integers(1, 20))
 def test_a_batch_is_the_longest_beginning_that_fits(
-    waiting: list[Request], count_max: int, size_max: int
+    waiting: list[PublicationRequest], count_max: int, size_max: int
 ) -> None:
     rest = deque(waiting)
     batch = gather(rest, FIRST, (count_max, size_max), {}, 4)
@@ -55,7 +55,7 @@ def test_a_batch_is_the_longest_beginning_that_fits(
 
 def test_what_is_remembered_of_a_publisher_is_not_changed_before_it_is_durable() -> None:
     name = PublisherName("a")
-    known = {name: Publisher()}
+    known = {name: PublisherRecord()}
     known[name].publish(0, 2, FIRST - 9 * STEP, 4)
     waiting = deque([request("a", [1]), request("b", [1]), request("a", [1, 1])])
     batch = gather(waiting, FIRST, (10, 100), known, 4)

@@ -37,7 +37,7 @@ def publish(host: Host, name: str, sequence: int, term: int, now: int) -> Receip
 
 
 def names(host: Host) -> list[str]:
-    return sorted(host.pubend.publishers.durable)
+    return sorted(host.pubend.publishers.records)
 
 
 @pytest.mark.parametrize("restarts", [False, True])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.knowledge.receipts import RUN, STEP, Publisher
+from gapless.knowledge.receipts import RUN, STEP, PublisherRecord
 
 publications = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 2)), max_size=20)
 
 
-def play(script: list[tuple[int, int]], runs_max: int) -> tuple[Publisher, dict[int, int]]:
+def play(script: list[tuple[int, int]], runs_max: int) -> tuple[PublisherRecord, dict[int, int]]:
     """Publish `count` events each, `skip` free ticks after the ones before."""
-    ours, dumb, tick = Publisher(), dict[int, int](), 5 * STEP + 3
+    ours, dumb, tick = PublisherRecord(), dict[int, int](), 5 * STEP + 3
     for count, skip in script:
         tick += skip * STEP
         first = len(dumb)
@@ -46,14 +46,14 @@ def test_a_bounded_memory_forgets_the_oldest_runs_and_says_so(
 def test_it_reads_back_as_it_was_written(script: list[tuple[int, int]], runs_max: int) -> None:
     ours, _ = play(script, runs_max)
     ours.term = 1_700_000_000_000_000
-    assert Publisher.decode(ours.encode()) == ours
+    assert PublisherRecord.decode(ours.encode()) == ours
     assert ours.copy() == ours
 
 
 def test_a_fact_of_before_there_were_terms_is_that_of_a_name_nobody_took_over() -> None:
     ours, _ = play([(3, 0)], runs_max=4)
     old = RUN.pack(3, 0, 0) + ours.packed
-    assert Publisher.decode(old) == ours
+    assert PublisherRecord.decode(old) == ours
     assert ours.term == 0
 
 
@@ -65,4 +65,4 @@ def test_publications_at_consecutive_ticks_are_one_run() -> None:
 def test_numbers_that_were_never_published_have_no_tick() -> None:
     ours, _ = play([(2, 0)], runs_max=4)
     assert ours.ticks(2, 1) == (-1,)
-    assert Publisher().ticks(0, 1) == (-1,)
+    assert PublisherRecord().ticks(0, 1) == (-1,)

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, CellName, Instant
-from gapless.core.ticks import PUBEND_BITS
-from gapless.knowledge.outgoing import PUBLISHER_ORDER, TOTAL_ORDER
+from gapless.core.ticks import PUBEND_BITS, Span
+from gapless.knowledge.neighbours import PUBLISHER_ORDER, TOTAL_ORDER
 from tests.knowledge.notation import (
     CONFIG,
     ack,
@@ -69,6 +69,17 @@ def test_silence_that_fills_a_hole_is_sent_at_once() -> None:
 def test_within_the_broker_silence_never_waits() -> None:
     machine = make_relay(PUBLISHER_ORDER)
     assert tell(machine, "[0,4)") == ["@publisher-order: [0,4)"]
+
+
+def test_silence_under_a_higher_digest_does_not_wait() -> None:
+    """It is what lets a new subscription start, however idle the topic is."""
+    machine = make_relay("all")
+    assert tell(machine, "[0,4)") == [], "silence alone waits"
+    news = replace(knowledge("[4,6)"), digest=2)
+    told = show_out(machine.receive_knowledge(news, Instant(0)))
+    machine.check()
+    assert told == ["all: [0,4)", "all: [4,6)"], "in order, each under its own digest"
+    assert show_out(machine.receive_knowledge(replace(news, span=Span(6, 8)), Instant(0))) == []
 
 
 def test_what_a_cell_was_told_is_not_told_again() -> None:
@@ -184,7 +195,7 @@ def test_an_answer_goes_only_to_those_who_asked() -> None:
     machine = make_relay("red", "all")
     ask(machine, "red", "[0,4)")
     assert tell(machine, "[0,9) D1:red D6:red asked") == ["*red1: [0,4) D1:red asked"]
-    assert machine.questions.asking == {}
+    assert machine.questions.open_questions == {}
 
 
 def test_news_goes_on_even_where_part_of_it_was_asked_for() -> None:
@@ -327,7 +338,7 @@ def test_a_merge_counts_while_it_is_there() -> None:
     assert acked(machine, PUBLISHER_ORDER, 9) == ["above: ack 6"]
     ask(machine, TOTAL_ORDER, "[9,12)", asker=TOTAL_ORDER)
     machine.remove_cell(TOTAL_ORDER)
-    assert machine.questions.asking == {}
+    assert machine.questions.open_questions == {}
     assert tell(machine, "[9,12) D10") == ["@publisher-order: [9,12) D10"]
     assert acked(machine, PUBLISHER_ORDER, 12) == ["above: ack 12"]
 

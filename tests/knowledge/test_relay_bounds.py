@@ -61,6 +61,18 @@ def test_open_questions_can_be_put_again_at_once() -> None:
     assert machine.ask_again(Instant(2)) == []
 
 
+def test_open_questions_of_every_purpose_are_put_again() -> None:
+    """The member of the cell above that was asked may be dead: catch-ups need its answer too."""
+    machine = make_relay("all")
+    for purpose in ("", " catching-up", " whole"):
+        ask(machine, "all", f"[0,5){purpose}")
+    assert show_out(machine.ask_again(Instant(1))) == [
+        "above: nack [0,5)",
+        "above: nack [0,5) catching-up",
+        "above: nack [0,5) whole",
+    ]
+
+
 def test_only_so_many_questions_of_a_neighbour_are_remembered() -> None:
     machine = make_relay("all", nack_spans_max=2)
     ask(machine, "all", "[0,1) [2,3) [4,5)")

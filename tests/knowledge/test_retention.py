@@ -11,7 +11,7 @@ from gapless.core.effects import Append
 from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX
 from gapless.knowledge.retention import LogSize, Policy, lost_below
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.durable.reports import Reports
 from tests.durable.stand import PUBEND
 

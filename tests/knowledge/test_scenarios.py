@@ -16,7 +16,6 @@ from gapless.core.effects import Append, Chop, Put
 from gapless.core.identity import CellName, Instant, PubendName
 from gapless.core.ticks import PUBEND_BITS, Span
 from gapless.knowledge.merge import Merge
-from gapless.knowledge.subend import Settled, Subend
 from tests.knowledge.host import Host
 from tests.knowledge.notation import (
     CONFIG,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gapless.core.broker_messages import Knowledge, Nack
+    from gapless.knowledge.subend import Settled
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 
@@ -110,7 +110,7 @@ class MergeScenario:
     def __init__(self) -> None:
         self.now = Instant(0)
         names = [PubendName("0"), PubendName("1")]
-        self.merge = Merge({name: Subend(name, 0, CONFIG, shadow=True) for name in names}, CONFIG)
+        self.merge = Merge({name: make_subend(0, name) for name in names}, CONFIG)
 
     def __call__(self, verb: str, words: list[str]) -> list[str]:
         match verb, words:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gapless.core.errors import ProtocolError
 from gapless.core.ticks import Span
 from gapless.knowledge.stream import KnowledgeStream
+from gapless.testing.lattice import StrictStream
 from tests.knowledge.notation import event, ticks_of
 
 LIMIT = 30
@@ -86,7 +87,7 @@ def test_any_operations_leave_what_a_dict_of_ticks_holds(
     data: set[int], script: list[tuple[str, Span, int]]
 ) -> None:
     """One truth, told late, twice, split and shuffled, with forgetting in between."""
-    stream, dumb = KnowledgeStream(shadow=True), Dumb()
+    stream, dumb = StrictStream(), Dumb()
     for verb, span, count in script:
         match verb:
             case "learn":

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from gapless.core.client_messages import Refused
 from gapless.core.identity import BrokerName, Instant
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.network import parse_network
 from gapless.node.node import Node
+from gapless.testing.lattice import strict
 from gapless.wire.events import decode_attributes
 from tests.bounds import so_long_as
 from tests.node.town import ANN, Town
@@ -97,9 +99,9 @@ class Country:
             old.network,
             old.volume,
             old.now,
-            attributes_of=decode_attributes,
+            encoding=EventEncoding(decode_attributes),
             config=old.node.config,
-            shadow=True,
+            parts=strict(),
         )
         old.sent.clear()
         old._do(old.node.start(Instant(old.now)))

@@ -10,12 +10,13 @@ from gapless.core.effects import Send
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, ClientName, Instant, TopicName
 from gapless.node.config import Config
+from gapless.node.context import Context, EventEncoding
+from gapless.node.delivery.connections import ClientConnections
 from gapless.node.delivery.subscribers import Subscribers
-from gapless.node.epoch import Epoch
 from gapless.node.multicast.name_book import SPACE
 from gapless.node.multicast.service import Multicast
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes, encode_event
 
 if TYPE_CHECKING:
@@ -54,13 +55,11 @@ class Place:
     def __init__(self, name: BrokerName, network: Network, config: Config, now: Instant) -> None:
         volume = MemoryVolume()
         self.network = network.own()
-        self.subscribers = Subscribers(config, decode_attributes)
-        self.subscribers.connect(CLIENT)
-        epoch = Epoch(volume, config, now)
-        epoch.is_durable = True
-        self.service = Multicast(
-            name, self.network, config, volume, epoch, self.subscribers, decode_attributes
-        )
+        self.subscribers = Subscribers(config, decode_attributes, ClientConnections())
+        self.subscribers.clients.connect(CLIENT)
+        context = Context(name, self.network, volume, now, EventEncoding(decode_attributes), config)
+        context.epoch.is_durable = True
+        self.service = Multicast(context, self.subscribers)
         self.told: list[Message] = []
 
 
@@ -140,14 +139,14 @@ class Ring:
 
     def subscribe(self, name: str, number: int = 1, condition: str = "", to: str = "news") -> None:
         message = Subscribe(TopicName(to), 100 + number, number, condition)
-        self.do(name, self[name].subscribe(CLIENT, message, self.now))
+        self.do(name, self[name].request(CLIENT, message, self.now))
         self.settle()
 
     def publish(self, name: str, *colours: str, to: str = "news") -> int:
         self.request += 1
         batch = EventBatch.join(encode_event({"colour": each}) for each in colours)
         message = Publish(TopicName(to), self.request, batch)
-        self.do(name, self[name].publish(CLIENT, message, self.now))
+        self.do(name, self[name].request(CLIENT, message, self.now))
         self.settle()
         return self.request
 

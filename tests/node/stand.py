@@ -14,13 +14,13 @@ from gapless.core.identity import BrokerName, CellName, Instant, PubendName
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.node.config import Config
+from gapless.node.context import Context, EventEncoding
 from gapless.node.durable.topic_interest import TopicInterest
 from gapless.node.network import parse_network
-from gapless.node.parts import Parts
-from gapless.node.routing import Routing
 from gapless.propagation.leaf import ClockPersisted
 from gapless.propagation.stamp import StampPersisted
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
+from gapless.wire.events import decode_attributes
 from tests.bounds import so_long_as
 from tests.node.town import NEWS, TOWN
 
@@ -64,18 +64,10 @@ class Stand:
         self.now = Instant(now)
         self.volume = volume or MemoryVolume()
         self.is_full = is_full
-        self.routing = Routing(BrokerName(name), network, config, self.now)
-        self.interest = TopicInterest(
-            network.topic[NEWS],
-            BrokerName(name),
-            network,
-            self.volume,
-            config,
-            self.routing,
-            Parts(),
-            self.now,
-            {},
-        )
+        encoding = EventEncoding(decode_attributes)
+        context = Context(BrokerName(name), network, self.volume, self.now, encoding, config)
+        self.routing = context.routing
+        self.interest = TopicInterest(network.topic[NEWS], context, self.now, {})
         self.begun = self.do(self.interest.begin(self.now, survivors or {}))
 
     def do(self, effects: Iterable[Effect]) -> list[tuple[str, Message]]:

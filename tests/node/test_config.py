@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gapless.core.errors import UsageError
-from gapless.knowledge.timing import Timing
+from gapless.knowledge.timing import KnowledgeTiming
 from gapless.node import config
 from gapless.node.config import Config
 
@@ -34,9 +34,11 @@ def test_a_neighbour_is_not_dead_before_it_could_answer() -> None:
 
 
 def test_what_the_machines_need_is_there() -> None:
-    timing: Timing = Config()  # mypy checks the types, this the names
+    timing: KnowledgeTiming = Config()  # mypy checks the types, this the names
     assert [
-        name for name in vars(Timing) if not name.startswith("_") and not hasattr(timing, name)
+        name
+        for name in vars(KnowledgeTiming)
+        if not name.startswith("_") and not hasattr(timing, name)
     ] == []
 
 

@@ -6,7 +6,7 @@ from gapless.core.effects import Persist
 from gapless.core.identity import Instant
 from gapless.node.config import Config
 from gapless.node.epoch import Epoch, EpochPersisted
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 
 
 def begun(volume: MemoryVolume, now: int) -> Epoch:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from fuzz.node import SECOND, World, find, taken
 from gapless.core.broker_messages import (
@@ -38,22 +39,22 @@ from gapless.scribe.messages import Probe, Ringed
 from gapless.tree.messages import (
     Beat,
     Carried,
+    Credit,
     Hop,
     Joined,
     Loss,
     Losses,
     Position,
-    Publication,
-    PublicationId,
-    Subscription,
+    PublicationRun,
+    RunConfirmed,
     SubscriptionId,
-    Taken,
+    SubscriptionOffer,
 )
 
 if TYPE_CHECKING:
     from gapless.core.messages import Message
     from gapless.tree.broker import TreeBroker
-    from gapless.tree.connections import Connection
+    from gapless.tree.connections import ConnectionEnd
     from gapless.tree.messages import CarriedMessage
 
 A, B, C, E, NOBODY = (BrokerName(each) for each in ("a", "b", "c", "e", ""))
@@ -93,7 +94,7 @@ def tree_of(made: World, name: BrokerName) -> TreeBroker:
     return reliable.tree
 
 
-def end_of(made: World, sender: BrokerName, to: BrokerName) -> Connection:
+def end_of(made: World, sender: BrokerName, to: BrokerName) -> ConnectionEnd:
     return tree_of(made, to)._connections._ends[sender]
 
 
@@ -168,7 +169,7 @@ def test_no_broker_is_asked_about_a_name_that_nothing_can_have(name: str) -> Non
     made.come("a", "client:1", "")
     made.say("a", "client:1", Acknowledge(1, {}, 7, SubscriptionName(name)))
     assert isinstance(made.heard["client:1"][-1], Refused)
-    assert not made.nodes["a"].names.questions
+    assert not made.nodes["a"].durable.homes.questions
 
 
 # --- streams ------------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ NUMBERS: list[Message] = [
     HandOver(X, released={"t/0": -1}),
     question(known=NameEntry(A, 1 << 63)),
     TopicNews((entry("s", 1 << 63, (A,)),)),
-    Carried(AT, 0, (Taken(-1),)),
+    Carried(AT, 0, (Credit(-1),)),
     Beat(AT, None, -1),
     Ringed((Probe(1 << 63, ()),)),
 ]
@@ -207,14 +208,15 @@ def test_numbers_that_are_no_counts_or_ticks_do_not_decode(message: Message) -> 
 # --- the reliable tree --------------------------------------------------------------------------
 
 
-def subscription(source: str, *way: str, condition: str = "") -> Subscription:
+def subscription(source: str, *way: str, condition: str = "") -> SubscriptionOffer:
     hops = tuple(Hop(BrokerName(each), AT) for each in way)
-    return Subscription(SubscriptionId(BrokerName(source), 1, 1), condition, hops)
+    return SubscriptionOffer(SubscriptionId(BrokerName(source), 1, 1), "t", condition, hops)
 
 
-def publication(source: str, number: int, *way: str, epoch: int = 1) -> Publication:
+def publication(source: str, number: int, *way: str, epoch: int = 1) -> PublicationRun:
     hops = tuple(Hop(BrokerName(each), AT) for each in way)
-    return Publication(PublicationId(BrokerName(source), epoch, number), hops)
+    event = EventBatch((b"any",))
+    return PublicationRun(BrokerName(source), epoch, (number,), hops, "t", event)
 
 
 CLAIMS: list[tuple[CarriedMessage, str]] = [
@@ -224,7 +226,11 @@ CLAIMS: list[tuple[CarriedMessage, str]] = [
     (subscription("e", "a", "b", "e"), "comes back to here"),
     (subscription("e", "a", "e", condition="c >"), "has no condition"),
     (publication("c", 1), "does not end there"),
-    (publication("a", 0, "a"), "has no number"),
+    (publication("a", 0, "a"), "do not ascend from 1 on"),
+    (replace(publication("a", 1, "a"), numbers=()), "do not ascend from 1 on"),
+    (replace(publication("a", 1, "a"), numbers=(1, 2)), "2 publications have 1 events"),
+    (replace(publication("a", 1, "a"), life="begins"), "1 publications have 1 events"),
+    (RunConfirmed(A, 1, (2, 1)), "do not ascend from 1 on"),
     (Losses((Loss(A, 1, "t", 0, None),)), "is of nothing"),
     (Joined(((A, NOBODY),)), "an end without a name"),
 ]
@@ -266,6 +272,6 @@ def test_who_knows_of_a_session_before_it_is_told_does_not_have_it() -> None:
 @pytest.mark.slow
 def test_the_fuzzer_finds_what_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Topics, "_check_entries", lambda self, entries: None)
-    found = find(1, 60_000, shorten_s=1.0)
+    found = find(1, 60_000, plays_max=20)
     assert found is not None
     assert "\n  lie(" in found

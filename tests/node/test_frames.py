@@ -7,10 +7,10 @@ from gapless.core.effects import Send
 from gapless.core.identity import BrokerName, TopicName
 from gapless.core.topic_messages import TopicEntry, TopicList, TopicNews, TopicsQuery
 from gapless.filters.filter import Filter
-from gapless.node.service import KINDS as SERVICE_KINDS
+from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.propagation import condition
 from gapless.propagation.condition import EVERYTHING, show_all, show_removed
-from gapless.tree.messages import Carried, Hop, Position, Subscription, SubscriptionId
+from gapless.tree.messages import Carried, Hop, Position, SubscriptionId, SubscriptionOffer
 from gapless.tree.recovery import batches
 from gapless.tree.settings import TreeSettings
 from gapless.wire.framing import FRAME_BYTES_MAX
@@ -81,7 +81,7 @@ def test_a_list_of_topics_that_fits_no_frame_is_refused_with_how_long_it_is() ->
 def test_subscriptions_of_long_conditions_go_through_the_tree_in_several_batches() -> None:
     hop = Hop(BrokerName("a"), None)
     messages = [
-        Subscription(SubscriptionId(BrokerName("a"), 1, number), "c" * LONGEST, (hop,))
+        SubscriptionOffer(SubscriptionId(BrokerName("a"), 1, number), "t", "c" * LONGEST, (hop,))
         for number in range(500)
     ]
     cut = list(batches(list(messages), TreeSettings()))

@@ -108,8 +108,8 @@ def test_a_client_that_gives_up_before_it_is_durable_is_not_attached_and_has_its
     calm(made)
     answers = [each for each in made.heard["a1"] if isinstance(each, Subscribed)]
     assert [each.request for each in answers] == [2]
-    assert made.nodes["a"].durables.subscriptions.get(X) is not None
-    assert not made.nodes["a"].attachments.sessions
+    assert made.nodes["a"].durable.subscriptions.get(X) is not None
+    assert not list(made.nodes["a"].durable.named.table.sessions())
 
 
 def test_a_name_that_ends_while_another_waits_for_it_is_claimed_anew() -> None:
@@ -118,12 +118,15 @@ def test_a_name_that_ends_while_another_waits_for_it_is_claimed_anew() -> None:
     for _ in so_long_as(lambda: Q not in made.nodes["a"].network.topic):
         made.write("a", "ok")
     say(made, "a1", subscribe(2, X, topic=Q), subscribe(3, X), Forget(4, X))
-    assert X in made.nodes["a"].attachments.leaving
-    assert (("a1", 2)) in made.nodes["a"].clients.waiting
+    assert made.nodes["a"].durable.named.table.departure(X) is not None
+    assert (("a1", 2)) in made.nodes["a"].durable.requests.pending
     calm(made)
     answers = [type(each) for each in made.heard["a1"] if getattr(each, "request", 0) in (2, 4)]
     assert sorted(map(str, answers)) == sorted(map(str, [Done, Subscribed]))
-    known, noted = made.nodes["a"].durables.entry(X), made.nodes["a"].names.registry.entries[X]
+    known, noted = (
+        made.nodes["a"].durable.named.entry(X),
+        made.nodes["a"].durable.homes.registry.entries[X],
+    )
     assert known is not None
     assert (known.home, known.moves) == (noted.home, noted.moves)
 
@@ -140,7 +143,7 @@ def test_a_claim_of_absurd_moves_is_not_believed_and_harms_nobody() -> None:
             calm(made)
             say(made, client, Forget(9, X))
             calm(made)
-    assert all(node.names.registry.floor < 1 << 33 for node in made.nodes.values())
+    assert all(node.durable.homes.registry.floor < 1 << 33 for node in made.nodes.values())
     for number, client in enumerate(("a2", "b2")):
         say(made, client, subscribe(1, SubscriptionName(f"innocent {number}")))
         calm(made)
@@ -156,8 +159,8 @@ def test_a_subscription_is_taken_over_with_the_registrars_count_where_the_client
     say(made, "b1", subscribe(1, X, token={}, previous=BrokerName("a"), moves=1 << 60))
     calm(made)
     assert isinstance(last(made, "b1"), Subscribed)
-    assert made.nodes["a"].durables.subscriptions.get(X) is None
-    known = made.nodes["b"].durables.subscriptions.get(X)
+    assert made.nodes["a"].durable.subscriptions.get(X) is None
+    known = made.nodes["b"].durable.subscriptions.get(X)
     assert known is not None
     assert known.definition.moves == 1
 
@@ -194,14 +197,14 @@ def test_an_acknowledgement_by_name_waits_for_a_move(tokens: str) -> None:
     calm(made)
     moved = subscribe(1, X, token={}, previous=BrokerName("a"), tokens=tokens)
     say(made, "b1", moved)
-    there = made.nodes["b"].durables.subscriptions
+    there = made.nodes["b"].durable.subscriptions
     steps = [("arrive", "a", "b", "taken"), ("arrive", "b", "a", "taken")]
     for _ in so_long_as(lambda: there.get(X) is None):
         made.wait(1_000)
         for what, *arguments in (*steps, ("write", "a", "ok"), ("write", "b", "ok")):
             if there.get(X) is None:
                 getattr(made, what)(*arguments)
-    for _ in so_long_as(lambda: X not in made.nodes["b"].attachments.sessions):
+    for _ in so_long_as(lambda: made.nodes["b"].durable.named.table.session(X) is None):
         made.write("b", "ok")
     known = there.get(X)
     assert known is not None
@@ -237,7 +240,7 @@ def test_a_subscription_may_say_that_it_comes_from_a_broker_that_has_none() -> N
         made = world("twins", "a1", "d1")
         say(made, "a1", subscribe(1, X, token={}, previous=BrokerName(previous)))
         calm(made)
-        known = made.nodes["a"].durables.subscriptions.get(X)
+        known = made.nodes["a"].durable.subscriptions.get(X)
         assert known is not None
         assert known.definition.is_found
 
@@ -259,13 +262,13 @@ def test_a_request_that_fails_inside_a_broker_costs_its_client_and_nobody_else()
     say(made, "a1", subscribe(1, X), subscribe(2, None))
     say(made, "a2", subscribe(1, Y), subscribe(2, None))
     calm(made)
-    node.ranges.receive = fail  # type: ignore[method-assign, assignment]
+    node.durable.ranges.receive = fail  # type: ignore[method-assign, assignment]
     with pytest.raises(RequestError) as caught:
         say(made, "a1", PositionsQuery(T, 3))
     assert isinstance(caught.value.__cause__, FaultError)
     assert "PositionsQuery" in caught.value.problem
-    assert set(node.subscribers.clients) == {"a2"}
-    assert set(node.attachments.sessions) == {Y}
+    assert set(node.connections) == {"a2"}
+    assert [name for name, _ in node.durable.named.table.sessions()] == [Y]
     with pytest.raises(ProtocolError, match="is not connected"):
         node.receive(ClientName("a1"), Forget(1, X), made.clock("a"))
     made.leave("a", "a1")  # as a driver does, which has dropped the link
@@ -298,7 +301,7 @@ def test_a_request_that_fails_after_it_had_an_effect_ends_the_broker(
         effect()
         raise FaultError("planted")
 
-    node.ranges.receive = half  # type: ignore[method-assign, assignment]
+    node.durable.ranges.receive = half  # type: ignore[method-assign, assignment]
     with pytest.raises(FaultError):
         say(made, "a1", PositionsQuery(T, 3))
 
@@ -311,14 +314,14 @@ def test_a_request_that_breaks_what_all_share_ends_the_broker() -> None:
         node.subscribers.subscription_count += 1
         raise FaultError("planted")
 
-    node.ranges.receive = spoil  # type: ignore[method-assign, assignment]
+    node.durable.ranges.receive = spoil  # type: ignore[method-assign, assignment]
     with pytest.raises(AssertionError, match="I1"):
         say(made, "a1", PositionsQuery(T, 3))
 
 
 def test_what_fails_while_others_are_served_ends_the_broker() -> None:
     made = world("alone", "a1")
-    made.nodes["a"].clients.settle = fail  # type: ignore[method-assign, assignment]
+    made.nodes["a"].durable.settle = fail  # type: ignore[method-assign, assignment]
     with pytest.raises(FaultError):
         say(made, "a1", subscribe(1, None))
 
@@ -335,7 +338,7 @@ def test_what_a_dropped_client_leaves_to_others_is_not_lost() -> None:
     assert isinstance(last(made, "a1"), Subscribed)
     there = made.nodes["b"].services.by_name["reliable"].tree  # type: ignore[attr-defined]
     before = there.statistics()["subscriptions"]
-    made.nodes["a"].ranges.receive = fail  # type: ignore[method-assign, assignment]
+    made.nodes["a"].durable.ranges.receive = fail  # type: ignore[method-assign, assignment]
     with pytest.raises(RequestError):
         say(made, "a1", PositionsQuery(T, 3))
     assert not made.queues["a", "b"]
@@ -380,7 +383,7 @@ def test_the_name_of_another_is_refused_like_a_free_one_after_the_same_steps(
                 problem = answer.problem.replace(f"'{name}'", "N")
                 steps[-1].append((problem, answer.remedy, answer.elsewhere))
             assert steps[0] == steps[1]
-        assert made.nodes[home].durables.subscriptions.get(X) is not None
+        assert made.nodes[home].durable.subscriptions.get(X) is not None
 
 
 def like(made: World, name: SubscriptionName) -> SubscriptionName:
@@ -407,7 +410,7 @@ def test_what_was_made_before_security_is_for_those_who_administer_it_alone() ->
         assert not any("secret" in each.problem or each.elsewhere for each in answers)
     say(made, "b2", subscribe(5, X, token={}, previous=BrokerName("a")))  # he says it was his
     calm(made)
-    kept = made.nodes["a"].durables.subscriptions.get(X)
+    kept = made.nodes["a"].durable.subscriptions.get(X)
     assert kept is not None
     assert kept.definition.owner == ""
 
@@ -443,6 +446,6 @@ def test_nobody_takes_the_name_of_another_by_saying_that_it_has_moved() -> None:
         assert answer.elsewhere == ("a",) or "not allowed" in answer.problem
     registrar = registrar_of(made.nodes["a"].network, X)
     assert registrar is not None
-    noted = made.nodes[registrar].names.registry.find(X)
+    noted = made.nodes[registrar].durable.homes.registry.find(X)
     assert noted is not None
     assert noted.owner == "ann" or registrar != "a"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gapless.core.client_messages import Deliveries, Lost, Subscribed
 from gapless.core.effects import Append
 from gapless.core.ticks import Span
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.node.subscriptions.test_homes import BEATS, Land
 from tests.node.town import colours, publish
 

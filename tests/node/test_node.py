@@ -33,7 +33,7 @@ from gapless.core.identity import (
 )
 from gapless.core.messages import Ping, Pong
 from gapless.core.ticks import Span
-from gapless.knowledge.outgoing import PUBLISHER_ORDER, TOTAL_ORDER
+from gapless.knowledge.neighbours import PUBLISHER_ORDER, TOTAL_ORDER
 from gapless.knowledge.pubend import Persisted
 from tests.node.town import ALONE, ANN, CHAIN, CONFIG, TOWN, Town, event, publish, subscribe
 
@@ -170,7 +170,7 @@ def test_an_acknowledgement_is_shared_with_siblings_but_not_one_from_a_sibling()
     town.flush()
     assert town.receive("l", ack("left")) == [("m2", ack("left"))]
     assert town.receive("m2", ack("right")) == []
-    assert town.node.streams.relays[NEWS].acked == 5
+    assert town.node.durable.streams.relays[NEWS].acked == 5
 
 
 def test_what_comes_sideways_is_passed_on() -> None:
@@ -239,13 +239,13 @@ def test_unsubscribing_and_consuming_are_taken_from_clients() -> None:
     town.connect()
     town.receive(ANN, subscribe(1))
     town.receive(ANN, publish("red"))
-    assert town.node.subscribers.clients[ANN].outstanding == 1
+    assert town.node.connections[ANN].outstanding == 1
     assert town.receive(ANN, Consumed(1)) == []
-    assert town.node.subscribers.clients[ANN].outstanding == 0
+    assert town.node.connections[ANN].outstanding == 0
     town.receive(ANN, Unsubscribe(1))
     assert town.node.subscribers.subscription_count == 0
     town.leave(ANN)
-    assert ClientName(ANN) not in town.node.subscribers.clients
+    assert ClientName(ANN) not in town.node.connections
 
 
 @pytest.mark.parametrize("name", ["s", "h"])

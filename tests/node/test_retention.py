@@ -9,6 +9,7 @@ from gapless.core.identity import BrokerName, PubendName, SubscriptionName
 from gapless.core.topic_messages import CreateTopic
 from gapless.knowledge.retention import Policy
 from gapless.node.config import SECOND
+from gapless.node.context import EventEncoding
 from gapless.node.network import parse_network
 from gapless.node.node import Node
 from gapless.wire.events import decode_attributes
@@ -39,7 +40,7 @@ def restarted(town: Town, text: str) -> Town:
         parse_network(text),
         town.volume,
         town.now,
-        attributes_of=decode_attributes,
+        encoding=EventEncoding(decode_attributes),
         config=CONFIG,
     )
     town._do(town.node.start(town.now))
@@ -69,7 +70,7 @@ def test_what_is_retained_no_longer_is_lost_to_one_that_was_away(
     for _ in range(5):
         town.receive("bob", publish(*["red"] * 4))
         town.wait(SECOND)
-    pubend = town.node.streams.pubends[FIRST]
+    pubend = town.node.durable.streams.pubends[FIRST]
     assert pubend.release.policy != Policy()
     assert pubend.released > 0, "though one that is away has acknowledged nothing"
     town.connect("ann")

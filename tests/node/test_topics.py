@@ -88,7 +88,7 @@ def test_deleting_ends_subscriptions_refuses_what_waits_and_gives_the_space_back
     town._do(waits)  # it becomes durable after all, and does no harm
     town.wait(2_000_000)
     assert durable_facts(town) <= {"log/sport/0"}
-    streams = town.node.streams
+    streams = town.node.durable.streams
     assert not any((streams.relays, streams.pubends, streams.subends, streams.merges))
     [(_, answer)] = town.receive(ANN, subscribe(9, topic="sport"))
     assert isinstance(answer, Refused)
@@ -101,12 +101,12 @@ def test_a_subscription_that_waits_for_its_start_is_refused() -> None:
     leaf = country.towns["l"]
     leaf.connect()
     leaf.receive(ANN, subscribe(1, topic="sport"))
-    assert len(leaf.node.clients.waiting) == 1
+    assert len(leaf.node.durable.requests.pending) == 1
     country.decide(DELETE, country.owner("sport"))
     country.cut.clear()
     country.wait(3)
     assert isinstance(country.heard["ann@l"][-1], Refused)
-    assert leaf.node.clients.waiting == {}
+    assert leaf.node.durable.requests.pending == {}
 
 
 def test_what_a_crash_left_undone_of_a_deletion_is_done_at_the_next_start() -> None:
@@ -122,7 +122,7 @@ def test_what_a_crash_left_undone_of_a_deletion_is_done_at_the_next_start() -> N
     town.volume.commit(decided.writes)
     country.restart("h")
     assert durable_facts(town) == set()
-    assert town.node.durables.subscriptions.all() == []
+    assert town.node.durable.subscriptions.all() == []
 
 
 def test_a_topic_that_was_created_again_knows_nothing_of_the_one_before() -> None:

@@ -11,9 +11,11 @@ from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, Instant, PublisherName, TopicName
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.lattice import strict
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes, encode_event
 from tests.bounds import so_long_as
 
@@ -127,9 +129,9 @@ class Town:
             self.network,
             self.volume,
             self.now,
-            attributes_of=decode_attributes,
+            encoding=EventEncoding(decode_attributes),
             config=replace(CONFIG, **limits),
-            shadow=True,
+            parts=strict(),
         )
         self.sent: list[tuple[str, Message]] = []
         self._do(self.node.start(self.now))

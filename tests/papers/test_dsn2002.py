@@ -19,8 +19,8 @@ from gapless.core.broker_messages import Knowledge
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import CellName, Instant
 from gapless.core.ticks import Span, pubend_number_of
-from gapless.knowledge.lattice import ABOVE, JOIN, Belief, lower, reachable
 from gapless.knowledge.stream import KnowledgeStream
+from gapless.testing.lattice import ABOVE, JOIN, Belief, StrictStream, lower, reachable
 from tests.knowledge.host import NUMBER, Host, tick
 from tests.knowledge.notation import (
     CONFIG,
@@ -102,11 +102,11 @@ def test_2_1_deviation_final_and_silence_are_one_state_of_a_stream() -> None:
 
 
 def test_2_1_deviation_an_event_stays_where_silence_was_thought() -> None:
-    """Deviation: subscriptions change, so D joins S to D; the tests' shadow still objects."""
+    """Deviation: subscriptions change, so D joins S to D; a strict stream objects."""
     stream = KnowledgeStream()
     stream.learn(Span(0, 3), [], [])
     assert stream.learn(Span(1, 2), [1], [b"x"]) == [Span(1, 2)]
-    strict = KnowledgeStream(shadow=True)
+    strict = StrictStream()
     strict.learn(Span(0, 3), [], [])
     with pytest.raises(AssertionError, match="silent tick 1"):
         strict.learn(Span(1, 2), [1], [b"x"])
@@ -248,7 +248,7 @@ def test_2_2_the_stream_of_a_pubend_is_final_then_data_or_final_then_unknown(
                 host.pubend.acknowledge(host.pubend.end, Instant(now))
             case _:
                 host.fire(now)
-    while host.pubend.release.going > host.pubend.released:
+    while host.pubend.release.next_chop_end > host.pubend.released:
         host.sync(now)  # of what is being chopped nothing is said
     released, end = host.pubend.released, host.pubend.end
     if end == 0:

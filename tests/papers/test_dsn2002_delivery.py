@@ -37,7 +37,7 @@ def tell(machine: Subend, *texts: str) -> list[int]:
 
 def two_inputs() -> Merge:
     names = [PubendName(str(number)) for number in range(2)]
-    return Merge({name: Subend(name, 0, CONFIG, shadow=True) for name in names}, CONFIG)
+    return Merge({name: make_subend(0, name) for name in names}, CONFIG)
 
 
 def say(machine: Merge, number: int, text: str) -> None:

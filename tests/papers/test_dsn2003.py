@@ -13,12 +13,12 @@ from gapless.core.effects import Append
 from gapless.core.identity import CellName, Instant
 from gapless.core.ticks import PUBEND_BITS, Span
 from gapless.core.token import Token
-from gapless.durable.catch_up import CatchUp, Gap
-from gapless.durable.consolidated import Batch, Consolidated, Recorded
+from gapless.durable.catch_up import CatchUp, CatchUpSource, LostSpan, Taker
+from gapless.durable.consolidated import Consolidated, RecordsPersisted, SubscriptionBatch
 from gapless.durable.filtered_log import FilteredLog
 from gapless.knowledge.retention import Policy, lost_below
 from gapless.knowledge.subend import Settled
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.bounds import so_long_as
 from tests.durable.reports import Reports
 from tests.durable.stand import Disk, Limits
@@ -37,7 +37,7 @@ def advance(stream: Consolidated, disk: Disk, takers: dict[int, list[int]], thro
     disk.take(stream.advance(settled, [takers[tick] for tick in ticks], through, NOW))
     for _ in so_long_as(lambda: disk.waiting):
         for message in disk.sync():
-            assert isinstance(message, Recorded)
+            assert isinstance(message, RecordsPersisted)
             disk.take(stream.persisted(message, NOW))
 
 
@@ -96,7 +96,7 @@ def test_4_1_figure_1_the_doubt_horizon_moves_the_consolidated_stream() -> None:
     disk.take(stream.advance(settled, [[S2]], 107, NOW))
     assert stream.latest == 105, "delivery to the filtered log is complete only once it is durable"
     [message] = disk.sync()
-    assert isinstance(message, Recorded)
+    assert isinstance(message, RecordsPersisted)
     stream.persisted(message, NOW)
     assert stream.latest == 107
     assert stream.log.read(S2, 100, 107).wanted == [103, 106]
@@ -106,13 +106,13 @@ def test_4_1_figure_1_the_catchup_stream_nacks_101_and_switches_over() -> None:
     """4.1: CT(s1, p) = 100: "the only D tick for s1 in the range [101, 105] is at timestamp 101 …
     set the tick value for 102-105 to S, and the one at 101 to Q, and initiated a nack for 101"."""
     stream, _ = figure_1()
-    catch_up = CatchUp(S1, 101, stream.log, LIMITS)
+    catch_up = CatchUp(Taker(S1), 101, CatchUpSource(stream.log), LIMITS)
     pieces, [nack] = catch_up.advance(stream.latest, 10, NOW)
     assert pieces == []
     assert show(nack) == "nack [101,102)"
     catch_up.receive_knowledge(knowledge("[101,102) D101 asked"), NOW)
     pieces, nacks = catch_up.advance(stream.latest, 10, NOW)
-    assert pieces == [Batch([101], [event(101)], 105)]
+    assert pieces == [SubscriptionBatch([101], [event(101)], 105)]
     assert nacks == []
     assert catch_up.is_done(stream.latest)
 
@@ -123,9 +123,9 @@ def test_4_1_deviation_the_catchup_stream_takes_nothing_from_beyond_the_durable_
     stream, disk = figure_1()
     settled = Settled([106], [event(106)], [])
     disk.take(stream.advance(settled, [[S1]], 107, NOW))  # delivered, not durable yet
-    catch_up = CatchUp(S1, 102, stream.log, LIMITS)
-    assert catch_up.advance(stream.latest, 10, NOW) == ([Batch([], [], 105)], [])
-    assert stream.tail(S1, catch_up.position) == Batch([106], [event(106)], 107)
+    catch_up = CatchUp(Taker(S1), 102, CatchUpSource(stream.log), LIMITS)
+    assert catch_up.advance(stream.latest, 10, NOW) == ([SubscriptionBatch([], [], 105)], [])
+    assert stream.tail(S1, catch_up.position) == SubscriptionBatch([106], [event(106)], 107)
 
 
 def test_4_1_the_stream_recovers_from_latest_delivered_onwards() -> None:
@@ -143,7 +143,7 @@ def test_3_one_who_is_further_behind_than_is_retained_gets_exactly_one_gap() -> 
     disk = Disk()
     stream = Consolidated(PUBEND, disk.volume, LIMITS)
     advance(stream, disk, {tick: [S1] for tick in range(100, 120, 2)}, 120)
-    catch_up = CatchUp(S1, 101, stream.log, LIMITS)
+    catch_up = CatchUp(Taker(S1), 101, CatchUpSource(stream.log), LIMITS)
     catch_up.advance(stream.latest, 100, NOW)
     catch_up.receive_knowledge(knowledge("[102,110) lost<110 asked"), NOW)
     events = " ".join(f"D{tick}" for tick in range(110, 120, 2))
@@ -151,7 +151,10 @@ def test_3_one_who_is_further_behind_than_is_retained_gets_exactly_one_gap() -> 
     pieces, _ = catch_up.advance(stream.latest, 100, NOW)
     ticks = list(range(110, 120, 2))
     # 109 is lost too, but the filtered log knows that it was silent.
-    assert pieces == [Gap(Span(102, 109)), Batch(ticks, [event(tick) for tick in ticks], 120)]
+    assert pieces == [
+        LostSpan(Span(102, 109)),
+        SubscriptionBatch(ticks, [event(tick) for tick in ticks], 120),
+    ]
 
 
 # --- 4.2 the persistent filtering subsystem ------------------------------------------------------

@@ -18,12 +18,14 @@ from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.core.outgoing import ToBroker, ToCell, ToSiblings
 from gapless.filters.filter import Filter
 from gapless.propagation.branch import Branch
-from gapless.propagation.delivery import DeliveryStart, may_start
+from gapless.propagation.delivery import DeliveryStart
 from gapless.propagation.stamp import Stamp
-from gapless.propagation.sufficiency import Decision, Reason, decide, is_sufficient
-from gapless.storage.memory import MemoryVolume
+from gapless.propagation.sufficiency import is_sufficient
+from gapless.testing.memory_volume import MemoryVolume
 from tests.propagation.actors import LooseBranch
+from tests.propagation.decision import Decision, Reason, decide
 from tests.propagation.stand import TIMING, LeafStand, carry_out
+from tests.propagation.variants import may_start
 
 if TYPE_CHECKING:
     from gapless.core.broker_messages import Propagated, Vector

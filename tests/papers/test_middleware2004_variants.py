@@ -9,12 +9,6 @@ from gapless.core.broker_messages import SubscriptionChange
 from gapless.core.identity import CellName
 from gapless.core.outgoing import ToSiblings
 from gapless.core.ticks import Span
-from gapless.propagation.branch import Branch
-from gapless.propagation.delivery import may_start
-from gapless.propagation.requirement import Requirement, reaches
-from gapless.propagation.stamp import Stamp
-from gapless.propagation.sufficiency import Reason, decide, knows_exactly
-from gapless.storage.memory import MemoryVolume
 from tests.papers.test_middleware2004 import (
     IBM,
     M1,
@@ -34,22 +28,25 @@ from tests.papers.test_middleware2004 import (
     upward,
     vector,
 )
+from tests.propagation.decision import Reason, decide
+from tests.propagation.requirement import Requirement, reaches
 from tests.propagation.stand import TIMING
+from tests.propagation.variants import FrugalBranch, SoftStamp, knows_exactly, may_start
 
 
-def frugal(cell: CellName, upstream: CellName, below: dict[CellName, list[str]]) -> Branch:
-    return Branch(cell, upstream, below, TIMING, history_max=64)
+def frugal(cell: CellName, upstream: CellName, below: dict[CellName, list[str]]) -> FrugalBranch:
+    return FrugalBranch(cell, upstream, below, TIMING, history_max=64)
 
 
 def test_3_7_a_vector_that_went_back_is_found_out_by_the_leaf() -> None:
     """3.7: without "persistent storage", leaves "perform monotonicity checking on message/silence
     V_m vectors and initiate negative-acknowledgments if monotonicity is violated"."""
-    volume, pb1 = MemoryVolume(), make_publisher_broker()
-    before = Stamp("PB1", volume, first=1, durable=False)
+    pb1 = make_publisher_broker()
+    before = SoftStamp("PB1", first=1)
     before.advance(vector(2, 1, 1))
     sb1 = Requirement("SB1")
     sb1.start("stock/0", 100, 2)  # s2 starts with m3
-    after = Stamp("PB1", volume, first=1_000, durable=False)  # a crash: PB1 knows nothing
+    after = SoftStamp("PB1", first=1_000)  # a crash: PB1 knows nothing
     assert after.digest > before.digest
     assert routed(pb1, N21, after.vector, M4) == (False, Reason.FILTERED)
     doubt = sb1.see("stock/0", Span(120, 121), after.vector.get("SB1", 0))

@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.scribe.credentials import Guard
-from gapless.scribe.effects import Answer, Begun, Deliver
+from gapless.scribe.effects import Begun, Deliver, RequestOutcome
 from gapless.scribe.identifiers import Identifier, NodeId, Space, TopicId
 from gapless.scribe.messages import (
     Create,
+    Graft,
     Heartbeat,
-    Publication,
+    Prune,
     Refresh,
+    RootPublication,
     Routed,
-    Subscribe,
     TopicRecord,
     TreeEvent,
-    Unsubscribe,
 )
-from gapless.scribe.settings import Settings
+from gapless.scribe.settings import RingSettings
 from tests.scribe.stand import Stand
 
 if TYPE_CHECKING:
-    from gapless.scribe.topic import Topic
+    from gapless.scribe.topic import TreeTopic
 
 FIGURE = (0b0100, 0b0111, 0b1001, 0b1010, 0b1100, 0b1101, 0b1111)
 """The nodes of the figure, and 1010: without it 1001 and 1100 would be next to each other."""
@@ -56,12 +56,12 @@ class Figure(Stand):
             near = NEAR.get(one, ())
             return near.index(other) if other in near else 10 + other
 
-        super().__init__(Settings(leaf_set_size=2, replicas=2), Space(4, 1), proximity)
+        super().__init__(RingSettings(leaf_set_size=2, replicas=2), Space(4, 1), proximity)
         for value in FIGURE:
             self.add(value)
         self.run(200)
 
-    def topic(self, value: int) -> Topic:
+    def topic(self, value: int) -> TreeTopic:
         return self.members[node(value)].tree.topics[ROOT]
 
     def subscribe(self, value: int) -> None:
@@ -95,7 +95,7 @@ def test_3_2_figure_subscribing_makes_a_tree_of_the_routes() -> None:
     hops = [
         (int(sender), int(to))
         for sender, to, message in figure.sent[before:]
-        if isinstance(message, Routed) and isinstance(message.payload, Subscribe)
+        if isinstance(message, Routed) and isinstance(message.payload, Graft)
     ]
     assert hops == [(0b0100, 0b1001)]
 
@@ -115,7 +115,7 @@ def test_4_1_figure_the_tree_is_repaired_around_a_failed_forwarder() -> None:
     asked = {
         int(message.payload.child)
         for _, _, message in figure.sent[before:]
-        if isinstance(message, Routed) and isinstance(message.payload, Subscribe)
+        if isinstance(message, Routed) and isinstance(message.payload, Graft)
     }
     assert asked == {0b1001, 0b1111}
 
@@ -172,7 +172,7 @@ def test_3_3_the_root_answers_with_its_address_and_is_then_asked_directly() -> N
     publish(ring, publisher, record, b"one")
     before = len(ring.sent)
     publish(ring, publisher, record, b"two")
-    [(sender, to)] = [(a, b) for a, b, m in ring.sent[before:] if isinstance(m, Publication)]
+    [(sender, to)] = [(a, b) for a, b, m in ring.sent[before:] if isinstance(m, RootPublication)]
     assert (sender, to) == (publisher, ring.closest(record.topic))
 
 
@@ -185,7 +185,9 @@ def test_3_3_a_publisher_finds_the_new_root_when_the_old_one_failed() -> None:
     ring.crash(root)
     publish(ring, publisher, record, b"two")
     ring.run(30)
-    answers = [each for name, each in ring.done if name == publisher and isinstance(each, Answer)]
+    answers = [
+        each for name, each in ring.done if name == publisher and isinstance(each, RequestOutcome)
+    ]
     assert [each.problem for each in answers if each.number == 2] == [""]
 
 
@@ -230,7 +232,7 @@ def test_4_1_a_child_that_does_not_refresh_is_forgotten() -> None:
     child = next(name for name in ring.members if name != root)
     ring.do(child, ring.members[child].subscribe(record.topic, ring.now))
     ring.run(3)
-    ring.is_lost = lambda a, b, m: isinstance(m, (Refresh, Subscribe, Unsubscribe)) and a == child
+    ring.is_lost = lambda a, b, m: isinstance(m, (Refresh, Graft, Prune)) and a == child
     ring.run(30)
     assert all(
         child not in each.tree.topics[record.topic].children
@@ -241,7 +243,7 @@ def test_4_1_a_child_that_does_not_refresh_is_forgotten() -> None:
 
 def test_4_2_ordered_delivery_survives_a_forwarder_and_the_root() -> None:
     """Numbers from the root, buffers at every node, the last number in the repairing message."""
-    ring = grown(24, seed=8, settings=Settings(leaf_set_size=8))
+    ring = grown(24, seed=8, settings=RingSettings(leaf_set_size=8))
     record = create(ring, ordered=True)
     root = ring.closest(record.topic)
     others = [name for name in ring.members if name != root]
@@ -329,7 +331,7 @@ def test_2_fewer_than_half_a_leaf_set_of_adjacent_failures_lose_nothing(seed: in
 
 
 def grown(
-    count: int, seed: int, guard: Guard | None = None, settings: Settings | None = None
+    count: int, seed: int, guard: Guard | None = None, settings: RingSettings | None = None
 ) -> Stand:
     dice = random.Random(seed)
     stand = Stand(settings, guard=guard)
@@ -345,7 +347,7 @@ def create(ring: Stand, *, ordered: bool = False, publishers: tuple[str, ...] = 
     name = next(iter(ring.members))
     ring.do(name, ring.members[name].create(record, ring.now))
     ring.run(3)
-    assert last_answer(ring, name) == Answer(topic, None)
+    assert last_answer(ring, name) == RequestOutcome(topic, None)
     return record
 
 
@@ -356,8 +358,8 @@ def publish(ring: Stand, name: NodeId, record: TopicRecord, body: bytes) -> None
     ring.settle()
 
 
-def last_answer(ring: Stand, name: NodeId) -> Answer:
-    return [each for n, each in ring.done if n == name and isinstance(each, Answer)][-1]
+def last_answer(ring: Stand, name: NodeId) -> RequestOutcome:
+    return [each for n, each in ring.done if n == name and isinstance(each, RequestOutcome)][-1]
 
 
 def is_hop(message: object) -> bool:

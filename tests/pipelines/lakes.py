@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.dataset as ds
-
-from gapless.client.columns import SCHEMA
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,5 +21,5 @@ def fill(client: Client, topic: str, first: int, count: int) -> list[tuple[str, 
 def by_glob(root: Path) -> list[tuple[str, int]]:
     """As any reader of Parquet sees the folder, which knows nothing of a manifest."""
     table = ds.dataset(root, format="parquet").to_table()
-    assert table.schema == SCHEMA
+    assert table.schema.field("i").type == pa.int64()
     return sorted(zip(table["pubend"].to_pylist(), table["tick"].to_pylist(), strict=True))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,11 +12,10 @@ import pyarrow.dataset as ds
 import pytest
 
 import gapless
-from gapless.client.columns import SCHEMA
 from gapless.core.errors import StorageError, UsageError
-from gapless.pipelines.archive import Limits, Progress, archive
-from gapless.pipelines.lake import INTENT, UNFINISHED, Lake, LakeWriter, slice_end
-from gapless.pipelines.source import Source
+from gapless.pipelines.archive import ArchiveLimits, ArchiveProgress, archive
+from gapless.pipelines.lake import UNFINISHED, Lake, LakeWriter, create_durably, slice_end
+from gapless.pipelines.topic_log import TopicLog
 from tests.pipelines.logs import wait_for_release
 from tests.test_sync import broker_in_a_thread
 
@@ -29,14 +27,21 @@ if TYPE_CHECKING:
 KILLED = """
 import os, signal, sys
 from gapless.pipelines import archive
-from gapless.pipelines.source import Source
+from gapless.pipelines.topic_log import TopicLog
+from gapless.pipelines import lake
 url, root, stage = sys.argv[1:]
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
 def tell(progress):
     if progress.stage == stage:
-        os.kill(os.getpid(), signal.SIGKILL)
-archive.archive(Source(url, "t"), root, tell=tell)
+        die()
+    if progress.stage == "written" and stage == "files in place":
+        lake.create_durably = die
+    if progress.stage == "written" and stage == "manifest made":
+        lake.LakeWriter._sweep = die
+archive.archive(TopicLog(url, "t"), root, tell=tell)
 """
-SLICES = Limits(slice_us=1_000, units_max=3)
+SLICES = ArchiveLimits(slice_us=1_000, slices_max=3)
 
 
 def fill(client: Client, first: int, count: int) -> list[int]:
@@ -69,9 +74,9 @@ def files_below(root: Path) -> set[str]:
 
 def test_what_is_settled_is_in_the_lake_once_and_the_last_file_grows(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    told: list[Progress] = []
+    told: list[ArchiveProgress] = []
     with broker_in_a_thread(tmp_path / "data") as url, gapless.sync.connect(url) as client:
-        source = Source(url, "t")
+        source = TopicLog(url, "t")
         assert archive(source, lake) == 0  # now the subscription holds what comes
         ticks = fill(client, 0, 300)
         assert archive(source, lake, tell=told.append) == 300
@@ -82,93 +87,125 @@ def test_what_is_settled_is_in_the_lake_once_and_the_last_file_grows(tmp_path: P
         assert archive(source, lake) == 10
         assert by_glob(lake) == by_manifest(lake) == ticks
         if slice_end(ticks[0]) == slice_end(ticks[-1]):  # not over the end of an hour
-            assert files_below(lake) == before
-        table = ds.dataset(lake, format="parquet").to_table()
-        assert table.schema == SCHEMA
+            assert len(files_below(lake)) == len(before) == 1
+            assert files_below(lake) != before, "files never change: the larger one is new"
         assert archive(source, lake) == 0
 
 
 def test_files_are_bounded_and_rounds_too(tmp_path: Path) -> None:
-    lake, told = tmp_path / "lake", list[Progress]()
+    lake, told = tmp_path / "lake", list[ArchiveProgress]()
     with broker_in_a_thread(tmp_path / "data") as url, gapless.sync.connect(url) as client:
-        source = Source(url, "t")
+        source = TopicLog(url, "t")
         archive(source, lake)
         ticks = [tick for first in range(0, 200, 20) for tick in fill(client, first, 20)]
         assert archive(source, lake, limits=SLICES, tell=told.append) == 200
         rounds = [each for each in told if each.stage == "committed"]
         assert len(rounds) > 1
-        assert all(each.files <= SLICES.units_max for each in rounds)
+        assert all(each.files <= SLICES.slices_max for each in rounds)
         assert by_glob(lake) == by_manifest(lake) == ticks
         ticks += fill(client, 200, 5)
-        small = Limits(file_bytes_max=1)
+        small = ArchiveLimits(file_bytes_max=1)
         files = len(files_below(lake))
         assert archive(source, lake, limits=small) == 5
         assert len(files_below(lake)) > files
         assert by_glob(lake) == by_manifest(lake) == ticks
     with pytest.raises(UsageError, match="slices"):
-        Limits(slice_us=7_000_000)
+        ArchiveLimits(slice_us=7_000_000)
 
 
-@pytest.mark.parametrize("stage", ["written", "committed", "acknowledged"])
+@pytest.mark.parametrize(
+    "stage", ["written", "files in place", "manifest made", "committed", "acknowledged"]
+)
 def test_a_driver_that_is_killed_leaves_nothing_lost_doubled_or_lying_about(
     tmp_path: Path, stage: str
 ) -> None:
     lake = tmp_path / "lake"
     with broker_in_a_thread(tmp_path / "data") as url, gapless.sync.connect(url) as client:
-        archive(Source(url, "t"), lake)
+        archive(TopicLog(url, "t"), lake)
         ticks = fill(client, 0, 100)
-        archive(Source(url, "t"), lake)
+        archive(TopicLog(url, "t"), lake)
         ticks += fill(client, 100, 100)
         arguments = [sys.executable, "-c", KILLED, url, str(lake), stage]
         assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
-        # Before the manifest nothing of it is seen; after it, all.
-        assert by_glob(lake) == by_manifest(lake) == (ticks[:100] if stage == "written" else ticks)
+        # Before the manifest nothing of it counts; after it, all.
+        is_before = stage in ("written", "files in place")
+        assert by_manifest(lake) == (ticks[:100] if is_before else ticks)
+        if stage not in ("files in place", "manifest made"):
+            assert by_glob(lake) == by_manifest(lake)
         ticks += fill(client, 200, 1)
-        assert archive(Source(url, "t"), lake) == (101 if stage == "written" else 1)
+        assert archive(TopicLog(url, "t"), lake) == (101 if is_before else 1)
         assert by_glob(lake) == by_manifest(lake) == ticks
         assert not (Lake(lake, "t").folder / UNFINISHED).exists()
 
 
-def test_a_change_that_was_begun_is_finished_by_the_next(tmp_path: Path) -> None:
-    lake, saved = tmp_path / "lake", tmp_path / "saved"
-    folder = Lake(lake, "t").folder
+def test_a_commit_killed_before_its_manifest_is_undone_and_after_it_is_finished(
+    tmp_path: Path,
+) -> None:
+    lake, saved = Lake(tmp_path / "lake", "t"), tmp_path / "saved"
     with broker_in_a_thread(tmp_path / "data") as url, gapless.sync.connect(url) as client:
-        source = Source(url, "t")
-        archive(source, lake)
+        log = TopicLog(url, "t")
+        archive(log, tmp_path / "lake")
         ticks = fill(client, 0, 10)
-
-        def keep(progress: Progress) -> None:
-            if progress.stage == "written":
-                os.link(next((folder / UNFINISHED).iterdir()), saved)
-
-        archive(source, lake, tell=keep)
-        manifest = Lake(lake, "t").manifest()
-    # As if it had been killed when only the intent was there.
-    [place] = [file.path for covered in manifest.pubends.values() for file in covered.files]
-    intent = {"manifest": manifest.to_json(), "moves": {"new": place}}
-    (folder / place).unlink()
-    (folder / "_manifest.json").unlink()
-    (folder / UNFINISHED).mkdir()
-    saved.rename(folder / UNFINISHED / "new")
-    (folder / INTENT).write_text(json.dumps(intent), encoding="utf-8")
-    assert by_manifest(lake) == []
-    with LakeWriter(Lake(lake, "t")):
-        assert by_glob(lake) == by_manifest(lake) == ticks
-        with pytest.raises(StorageError, match="is open in process"), LakeWriter(Lake(lake, "t")):
+        archive(log, tmp_path / "lake")
+        shutil.copytree(lake.folder, saved)
+        ticks += fill(client, 10, 10)
+        archive(log, tmp_path / "lake")
+    new, old = lake.manifest(), Lake(saved.parent / "none", "t").manifest()
+    assert (new.rows, old.rows) == (20, 0)
+    for file in (saved / "data").rglob("*.parquet"):  # as if its removal had not happened
+        shutil.copy(file, lake.folder / file.relative_to(saved))
+    newest = max((lake.folder / "_manifests").iterdir())
+    if slice_end(ticks[0]) == slice_end(ticks[-1]):  # else there is nothing that was replaced
+        assert len(by_glob(tmp_path / "lake")) == 30, "both files are there"
+    assert by_manifest(tmp_path / "lake") == ticks
+    with LakeWriter(lake):
+        assert by_glob(tmp_path / "lake") == by_manifest(tmp_path / "lake") == ticks
+        with pytest.raises(StorageError, match="is open in process"), LakeWriter(lake):
             pass
-    assert not (folder / INTENT).exists()
+    # And without the manifest, which is the last that a commit makes:
+    for file in (saved / "data").rglob("*.parquet"):
+        shutil.copy(file, lake.folder / file.relative_to(saved))
+    newest.unlink()
+    (lake.folder / UNFINISHED).mkdir()
+    assert by_manifest(tmp_path / "lake") == ticks[:10]
+    with LakeWriter(lake):
+        assert by_glob(tmp_path / "lake") == by_manifest(tmp_path / "lake") == ticks[:10]
+
+
+def test_of_two_that_commit_at_once_one_is_refused_and_nothing_is_overwritten(
+    tmp_path: Path,
+) -> None:
+    lake = Lake(tmp_path, "t")
+    with LakeWriter(lake) as writer:
+        first = writer.commit(lake.manifest(), {})
+        assert first.number == 1
+        other = lake.folder / "_manifests" / f"{2:020d}.json"
+        other.write_text("{}", encoding="utf-8")  # of a process that does not see our lock
+        with pytest.raises(StorageError, match="another process has changed the lake"):
+            create_durably(other, "mine")
+        assert other.read_text(encoding="utf-8") == "{}"
+
+
+def test_a_lake_of_the_layout_before_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, "t")
+    lake.folder.mkdir()
+    (lake.folder / "_manifest.json").write_text('{"version": 1}', encoding="utf-8")
+    with pytest.raises(StorageError, match="Archive the topic into a new folder"):
+        lake.manifest()
+    with pytest.raises(StorageError, match="earlier version"), LakeWriter(lake):
+        pass
 
 
 def test_nothing_is_released_before_it_is_in_the_lake(tmp_path: Path) -> None:
     """The archive is the only subscriber: what it has not acknowledged can still be read."""
     lake = tmp_path / "lake"
     with broker_in_a_thread(tmp_path / "data") as url, gapless.sync.connect(url) as client:
-        source = Source(url, "t")
+        source = TopicLog(url, "t")
         archive(source, lake)
         ticks = fill(client, 0, 50)
         assert sum(len(batch) for batch in client.read("t") if not isinstance(batch, tuple)) == 50
 
-        def look(progress: Progress) -> None:
+        def look(progress: ArchiveProgress) -> None:
             if progress.stage != "acknowledged":
                 assert client.positions("t")["t/0"][0] <= ticks[0]
 

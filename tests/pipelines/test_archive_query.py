@@ -13,12 +13,19 @@ import pytest
 
 from gapless.client.columns import SCHEMA
 from gapless.core.errors import StorageCorruptError
-from gapless.pipelines.archive import Limits, Progress, archive, hold_log
-from gapless.pipelines.archive_query import CHECKPOINT, batch_range, start_archive
-from gapless.pipelines.batch_files import Part, write_part
+from gapless.pipelines.archive import ArchiveProgress, archive, hold_log
+from gapless.pipelines.archive_query import (
+    CHECKPOINT,
+    TaskRows,
+    batch_range,
+    start_archive,
+    write_rows,
+)
 from gapless.pipelines.lake import HOUR_US
+from gapless.pipelines.lake_files import FileTask
+from gapless.pipelines.lake_schema import LakeSchema
 from gapless.pipelines.manifest import LakeFile
-from gapless.pipelines.source import Source
+from gapless.pipelines.topic_log import TopicLog
 from tests.pipelines.lakes import by_glob, fill
 from tests.spark.conftest import WAIT_S
 
@@ -34,9 +41,9 @@ ROOT = Path(__file__).parents[2]
 
 def run(
     spark: SparkSession,
-    source: Source,
+    source: TopicLog,
     lake: Path,
-    tell: Callable[[Progress], None] = lambda _: None,
+    tell: Callable[[ArchiveProgress], None] = lambda _: None,
 ) -> None:
     query = start_archive(spark, source, lake, tell=tell)
     assert query.awaitTermination(WAIT_S)
@@ -47,10 +54,10 @@ def run(
 def test_a_query_and_rounds_may_take_turns_and_a_lost_checkpoint_is_no_loss(
     spark: SparkSession, broker: Desk, tmp_path: Path
 ) -> None:
-    lake, topic, told = tmp_path / "lake", "lake-turns", list[Progress]()
+    lake, topic, told = tmp_path / "lake", "lake-turns", list[ArchiveProgress]()
     with broker.client() as client:
         client.create_topic(topic)
-        source = Source(broker.url, topic)
+        source = TopicLog(broker.url, topic)
         hold_log(source, lake)
         ticks = fill(client, topic, 0, 20)
         run(spark, source, lake)
@@ -66,7 +73,7 @@ def test_a_query_and_rounds_may_take_turns_and_a_lost_checkpoint_is_no_loss(
         assert by_glob(lake) == ticks
         client.unsubscribe(f"archive-{topic}")
     # The checkpoint of another lake: events between would be missing.
-    manifest = lake / topic / "_manifest.json"
+    manifest = max((lake / topic / "_manifests").iterdir())
     found = json.loads(manifest.read_text(encoding="utf-8"))
     for covered in found["pubends"].values():
         covered |= {"end": covered["start"], "files": []}
@@ -108,24 +115,30 @@ def test_a_worker_cuts_by_hour_leaves_out_what_is_there_and_tells_what_is_lost(
 ) -> None:
     import pickle
 
-    part = Part(tmp_path, tmp_path, {"a": 100, "b": 0}, {}, Limits())
+    task = FileTask(tmp_path, tmp_path, LakeSchema(), 1 << 20)
     rows = rows_of(
         ("a", 50), ("a", 90, 110), ("a", 120), ("a", HOUR - 1), ("a", HOUR), ("b", 7, 9), ("b", 11)
     )
-    first, second = [pickle.loads(batch.column(0)[0].as_py()) for batch in write_part(part, rows)]
+    told = TaskRows(task, {"a": 100, "b": 0}, {})
+    first, second = [pickle.loads(batch.column(0)[0].as_py()) for batch in write_rows(told, rows)]
     assert first.lost == [(100, 110)]
-    assert [each[1:4] for each in first.files] == [(120, HOUR, 2), (HOUR, HOUR + 1, 1)]
-    assert (second.lost, [each[1:4] for each in second.files]) == ([(7, 9)], [(11, 12, 1)])
+    assert [(f.start, f.end, f.rows) for f in first.files] == [(120, HOUR, 2), (HOUR, HOUR + 1, 1)]
+    assert second.lost == [(7, 9)]
+    assert [(f.start, f.end, f.rows) for f in second.files] == [(11, 12, 1)]
 
-    name, start, end, count, size = first.files[1]
-    grows = LakeFile(name, start, end, count, size)
-    part = Part(tmp_path, tmp_path, {"a": HOUR + 1}, {"a": grows}, Limits())
-    [batch] = write_part(part, rows_of(("a", HOUR), ("a", HOUR + 5), ("a", 2 * HOUR)))
+    last = first.files[1]
+    grows = LakeFile(last.name, last.start, last.end, last.rows, last.bytes, last.groups)
+    told = TaskRows(task, {"a": HOUR + 1}, {"a": grows})
+    other = ("other", 7)
+    [batch] = write_rows(told, rows_of(("a", HOUR), ("a", HOUR + 5), ("a", 2 * HOUR), other))
     grown = pickle.loads(batch.column(0)[0].as_py())
-    assert grown.unit.grows == grows
-    assert [each[1:4] for each in grown.files] == [(HOUR, HOUR + 6, 2), (2 * HOUR, 2 * HOUR + 1, 1)]
-    [batch] = write_part(part, rows_of(("a", 3 * HOUR)))
-    assert pickle.loads(batch.column(0)[0].as_py()).unit.grows is None, "it is of another hour"
+    assert (grown.grown_file, grown.events) == (grows, 2)
+    assert [(f.start, f.end, f.rows) for f in grown.files] == [
+        (HOUR, HOUR + 6, 2),
+        (2 * HOUR, 2 * HOUR + 1, 1),
+    ]
+    [batch] = write_rows(told, rows_of(("a", 3 * HOUR)))
+    assert pickle.loads(batch.column(0)[0].as_py()).grown_file is None, "it is of another hour"
 
 
 def test_a_checkpoint_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:

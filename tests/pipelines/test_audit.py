@@ -10,7 +10,7 @@ import pytest
 
 from gapless.core.errors import FilterError, UsageError
 from gapless.core.token import Token
-from gapless.pipelines.audit import Audited, Findings, audit
+from gapless.pipelines.audit import AuditedSubscription, Findings, audit
 from gapless.pipelines.journals import read_published
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_every_planted_fault_is_found_and_nothing_else(spark: SparkSession, tmp_
         "silent": [],
     }
     subscriptions = [
-        Audited(name, "i > 150", (write(tmp_path / f"{name} 1.jsonl", lines),))
+        AuditedSubscription(name, "i > 150", (write(tmp_path / f"{name} 1.jsonl", lines),))
         for name, lines in journals.items()
     ]
     published = read_published(
@@ -98,12 +98,12 @@ def test_bounds_total_order_and_what_is_known_are_minded(
     crossed = write(tmp_path / "crossed.jsonl", [part[1], part[0], *part[2:]])
     token = Token({"t/0": 120, "t/1": 120}), Token({"t/0": 160, "t/1": 160})
     subscriptions = [
-        Audited("by token", "", (whole,), *token),
-        Audited("by itself", "", halves, "first", "last"),
-        Audited("wrong turn", "", halves[::-1], "first", "last"),
-        Audited("tail cut", "", (whole,), token[0], "latest"),
-        Audited("crossed", "", (crossed,), *token),
-        Audited("crossed in total", "", (crossed,), *token, total=True),
+        AuditedSubscription("by token", "", (whole,), *token),
+        AuditedSubscription("by itself", "", halves, "first", "last"),
+        AuditedSubscription("wrong turn", "", halves[::-1], "first", "last"),
+        AuditedSubscription("tail cut", "", (whole,), token[0], "latest"),
+        AuditedSubscription("crossed", "", (crossed,), *token),
+        AuditedSubscription("crossed in total", "", (crossed,), *token, total=True),
     ]
     published = read_published(spark, [write(tmp_path / "p.jsonl", (line(*e) for e in EVENTS))])
     found = audit(spark, published, subscriptions, tmp_path / "work").verdicts
@@ -120,6 +120,6 @@ def test_bounds_total_order_and_what_is_known_are_minded(
 def test_what_cannot_be_audited_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     published = read_published(spark, [write(tmp_path / "p.jsonl", [])])
     with pytest.raises(FilterError, match="'bad'"):
-        audit(spark, published, [Audited("bad", "i >", ("x",))], tmp_path / "work")
+        audit(spark, published, [AuditedSubscription("bad", "i >", ("x",))], tmp_path / "work")
     with pytest.raises(UsageError, match="no journal"):
-        audit(spark, published, [Audited("none", "", ())], tmp_path / "work")
+        audit(spark, published, [AuditedSubscription("none", "", ())], tmp_path / "work")

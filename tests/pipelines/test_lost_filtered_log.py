@@ -14,14 +14,14 @@ import pytest
 import gapless
 from gapless.core.identity import PubendName
 from gapless.durable.filtered_log import FilteredLog
-from gapless.durable.subscriptions import Subscriptions
+from gapless.durable.subscriptions import DurableSubscriptions
 from gapless.node.config import Config
 from gapless.pipelines.archive import archive, hold_log
-from gapless.pipelines.audience import write_audience
 from gapless.pipelines.lake import Lake
 from gapless.pipelines.match import match_replay
 from gapless.pipelines.replay import Replay, plan
-from gapless.pipelines.source import Source
+from gapless.pipelines.subscription_table import write_subscriptions
+from gapless.pipelines.topic_log import TopicLog
 from gapless.storage.disk import DiskVolume
 from gapless.testing.processes.brokers import cell, topic
 from tests.spark.conftest import brokers
@@ -73,7 +73,7 @@ def filtered_ticks(folder: Path) -> set[tuple[str, str, int]]:
     volume, config = DiskVolume(folder), Config()
     try:
         found = set()
-        for each in Subscriptions(volume, config).all():
+        for each in DurableSubscriptions(volume, config).all():
             for pubend in each.since:
                 log = FilteredLog(PubendName(pubend), volume, config)
                 ticks = log.read(each.number, 0, log.end).wanted
@@ -91,7 +91,7 @@ def test_match_finds_what_the_filtered_log_has_and_without_it_nobody_misses_anyt
     lake = tmp_path / "lake"
     with brokers(*NETWORK, start=("host", "west", "east")) as desk:
         host, west, east = (desk.processes.url(name) for name in ("host", "west", "east"))
-        source = Source(west, "t")
+        source = TopicLog(west, "t")
         hold_log(source, lake)
         with gapless.sync.connect(west) as client, client.subscribe("t", name="keeper"):
             pass  # acknowledges nothing: the log stays
@@ -109,10 +109,10 @@ def test_match_finds_what_the_filtered_log_has_and_without_it_nobody_misses_anyt
 
         # The pipeline finds what the filtered log has.
         volume = desk.processes.folder / "east" / "volume"
-        audience = str(tmp_path / "audience")
-        write_audience(CONDITIONS.items(), audience)
+        table = str(tmp_path / "table")
+        write_subscriptions(CONDITIONS.items(), table)
         job = Replay(Lake(lake, "t"), None, "", "raise")
-        rows = match_replay(spark, job, plan(job), audience).collect()
+        rows = match_replay(spark, job, plan(job), table).collect()
         assert {tuple(row) for row in rows} == filtered_ticks(volume)
         assert len(rows) == sum(i < 250 for name in CONDITIONS for i in wanted(name))
 

@@ -13,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.client.columns import attributes_column
-from gapless.core.errors import StorageMissingError, UsageError
+from gapless.core.errors import UsageError
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
 from gapless.pipelines import match as matching
-from gapless.pipelines.attributes import match_maps, to_columns
-from gapless.pipelines.audience import open_audience, write_audience
-from gapless.pipelines.match import match, match_files, match_numbers
-from gapless.pipelines.match_files import read_events
+from gapless.pipelines.attribute_maps import match_maps, to_columns
+from gapless.pipelines.match import match, match_frame, match_numbers
+from gapless.pipelines.subscription_table import open_subscriptions, write_subscriptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,54 +128,6 @@ def test_columns_of_many_events_that_are_alike_are_right_whatever_is_missing_whe
             assert (to_columns(attributes_column(changed)) is None) is (count > 1)
 
 
-def test_kinds_of_values_that_a_file_does_not_have_are_not_read(tmp_path: Path) -> None:
-    rows: list[list[Attributes]] = [[{"i": 1}, {"i": 2}], [{"i": 3.5}, {"s": "x"}], [{}, {}]]
-    wanted = [["int"], ["float", "text"], ["int"]]
-    events = [event for some in rows for event in some]
-    ids = {"pubend": ["p"] * 6, "tick": range(6)}
-    table = pa.table(ids | {"attributes": attributes_column(events)})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
-    read = [batch.column("attributes") for batch in read_events(tmp_path / "a.parquet", 0, 6)]
-    assert [[field.name for field in maps.type.item_type] for maps in read] == wanted
-    matcher = Matcher[int]([(0, "i > 1 OR s = 'x'")], engine="python")
-    assert [match_maps(matcher, maps)[0].tolist() for maps in read] == [[0, 1], [1, 1], [0, 0]]
-
-
-def test_of_a_file_exactly_the_rows_between_two_ticks_are_read(tmp_path: Path) -> None:
-    events = [{"i": i, "s": f"s{i % 3}"} for i in range(20)]
-    ids = {"pubend": ["p"] * 20, "tick": range(100, 120), "more": [b"x"] * 20}
-    columns = {name: [event[name] for event in events] for name in events[0]}
-    forms: tuple[dict[str, Any], ...] = ({"attributes": attributes_column(events)}, columns)
-    for form in forms:
-        pq.write_table(pa.table(ids | form), tmp_path / "a.parquet", row_group_size=7)
-        for start, end in ((0, 1_000), (103, 111), (110, 110), (119, 300), (120, 300)):
-            read = list(read_events(tmp_path / "a.parquet", start, end))
-            ticks = [tick for batch in read for tick in batch.column("tick").to_pylist()]
-            assert ticks == [*range(max(start, 100), min(end, 120))]
-            assert all(("more" in batch.schema.names) is ("i" in form) for batch in read)
-
-
-def test_each_row_has_its_pubend_whether_it_was_read_or_told_by_figures(tmp_path: Path) -> None:
-    pubends = [*"ppp", *"pqp", None, *"ss"]
-    ids = {"pubend": pubends, "tick": range(9)}
-    for form in ({"attributes": attributes_column([{"i": 1}] * 9)}, {"i": [1] * 9}):
-        pq.write_table(pa.table(ids | form), tmp_path / "a.parquet", row_group_size=3)
-        read = list(read_events(tmp_path / "a.parquet", 1, 9))
-        assert [batch.num_rows for batch in read] == [2, 3, 3]
-        assert [one for batch in read for one in batch.column("pubend").to_pylist()] == pubends[1:]
-
-
-def test_texts_that_are_too_many_for_a_dictionary_are_read_too(tmp_path: Path) -> None:
-    events = [{"s": f"{i:050}"} for i in range(3_000)]
-    ids = {"pubend": ["p"] * 3_000, "tick": range(3_000)}
-    table = pa.table(ids | {"attributes": attributes_column(events)})
-    pq.write_table(table, tmp_path / "a.parquet", dictionary_pagesize_limit=10_000)
-    [batch] = read_events(tmp_path / "a.parquet", 0, 3_000)
-    columns = to_columns(batch.column("attributes"))
-    assert columns is not None
-    assert columns.to_pylist() == events
-
-
 def test_columns_are_made_where_types_allow() -> None:
     columns = to_columns(attributes_column([{"a": 1, "b": "x"}, {}, {"a": 2.5}]))
     assert columns is not None
@@ -188,21 +139,21 @@ def test_columns_are_made_where_types_allow() -> None:
 
 def test_bad_conditions_are_reported_and_the_rest_goes_on(tmp_path: Path) -> None:
     table = [("a", "i > 1"), ("b", "i >"), ("a", "i = 7"), ("c", "")]
-    count, refusals = write_audience(table, tmp_path)
+    count, refusals = write_subscriptions(table, tmp_path)
     assert (count, [(each.name, each.condition) for each in refusals]) == (
         2,
         [("b", "i >"), ("a", "i = 7")],
     )
     assert all(each.reason for each in refusals)
-    assert open_audience(str(tmp_path)).names.to_pylist() == ["a", "c"]
+    assert open_subscriptions(str(tmp_path)).names.to_pylist() == ["a", "c"]
     kept = gc.get_freeze_count()
     assert kept > 0  # what a worker looks through after each task has nothing of it
-    assert open_audience(str(tmp_path)) is open_audience(str(tmp_path))
+    assert open_subscriptions(str(tmp_path)) is open_subscriptions(str(tmp_path))
     assert gc.get_freeze_count() <= kept  # nothing more; some is gone, perhaps
-    write_audience(table[-1:], tmp_path)
-    assert open_audience(str(tmp_path)).names.to_pylist() == ["c"]
-    with pytest.raises(UsageError, match="no audience"):
-        open_audience(str(tmp_path / "none"))
+    write_subscriptions(table[-1:], tmp_path)
+    assert open_subscriptions(str(tmp_path)).names.to_pylist() == ["c"]
+    with pytest.raises(UsageError, match="no table of subscriptions"):
+        open_subscriptions(str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(("matches_max", "times"), [(1, 8 + 5), (1 << 20, 3)])
@@ -211,7 +162,7 @@ def test_matches_are_the_same_however_many_events_are_matched_at_once(
 ) -> None:
     monkeypatch.setattr(matching, "ROWS_MIN", 8)
     monkeypatch.setattr(matching, "MATCHES_MAX", matches_max)
-    write_audience([(f"n{n}", f"i % 5 = {n} OR i < {10 * n}") for n in range(6)], tmp_path)
+    write_subscriptions([(f"n{n}", f"i % 5 = {n} OR i < {10 * n}") for n in range(6)], tmp_path)
     events: list[Attributes] = [{"i": i, "s": "x"} for i in range(100)]
     ids = {"pubend": ["p"] * 100, "tick": range(100)}
     wanted = [
@@ -221,7 +172,7 @@ def test_matches_are_the_same_however_many_events_are_matched_at_once(
     ]
     for form in ({"attributes": attributes_column(events)}, {"i": range(100)}):
         batches = pa.table(ids | form).to_batches(60)
-        parts = list(matching._find(str(tmp_path), matching._by_event, iter(batches)))
+        parts = list(matching._find(str(tmp_path), match_frame, matching._by_event, iter(batches)))
         assert [row for part in parts for row in part.to_pylist()] == wanted
         assert len(parts) == times
 
@@ -247,8 +198,8 @@ def test_all_ways_to_match_equal_brute_force(spark: SparkSession, tmp_path: Path
         for name, each in filters.items()
         if each.matches(event)
     }
-    audience = str(tmp_path / "audience")
-    write_audience(conditions.items(), audience)
+    table = str(tmp_path / "table")
+    write_subscriptions(conditions.items(), table)
     ids = {"pubend": ["p"] * 200, "tick": list(range(200))}
     folder = tmp_path / "events"
     folder.mkdir()
@@ -256,26 +207,20 @@ def test_all_ways_to_match_equal_brute_force(spark: SparkSession, tmp_path: Path
     columns = {name: [event[name] for event in events] for name in events[0]}
     maps, flat = spark.read.parquet(str(folder)), spark.createDataFrame(pa.table(ids | columns))
     for form in (maps, flat):
-        found = [tuple(row) for row in match(form, audience).collect()]
+        found = [tuple(row) for row in match(form, table).collect()]
         assert len(found) == len(wanted)
         assert set(found) == wanted
-    pq.write_table(pa.table(ids | columns), tmp_path / "flat.parquet")
-    assert match_files(spark, [], audience).collect() == []
-    with pytest.raises(StorageMissingError, match="gone"):
-        match_files(spark, [str(tmp_path / "gone.parquet")], audience)
-    for path in (folder / "1.parquet", tmp_path / "flat.parquet"):
-        assert {tuple(row) for row in match_files(spark, [str(path)], audience).collect()} == wanted
     names = list(conditions)
-    for numbers in (
-        match_numbers(maps, audience),
-        match_files(spark, [str(folder / "1.parquet")], audience, by_number=True),
-    ):
-        assert [
-            (names[number], row["pubend"], row["tick"])
-            for row in numbers.collect()
-            for number in row["subscriptions"]
-        ] == sorted(wanted, key=lambda match: (match[2], names.index(match[0])))
-    stream = match(spark.readStream.schema(maps.schema).parquet(str(folder)), audience)
+    assert [
+        (names[number], row["pubend"], row["tick"])
+        for row in match_numbers(maps, table).collect()
+        for number in row["subscriptions"]
+    ] == sorted(wanted, key=lambda match: (match[2], names.index(match[0])))
+    with pytest.raises(UsageError, match="the column 'tick' is of type string, and not bigint"):
+        match(maps.selectExpr("pubend", "string(tick) AS tick"), table)
+    with pytest.raises(UsageError, match="there is no column 'pubend'"):
+        match(maps.select("tick"), table)
+    stream = match(spark.readStream.schema(maps.schema).parquet(str(folder)), table)
     query = (
         stream.writeStream.format("memory")
         .queryName("found")

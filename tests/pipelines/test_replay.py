@@ -9,22 +9,22 @@ import pytest
 
 import gapless
 from gapless.client.errors import LostError
-from gapless.client.range import RangeBatch
+from gapless.client.range_reads import RangeBatch
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
-from gapless.pipelines.archive import Limits, archive
+from gapless.pipelines.archive import ArchiveLimits, archive
 from gapless.pipelines.lake import Lake
-from gapless.pipelines.manifest import Covered, LakeFile
+from gapless.pipelines.manifest import Coverage, LakeFile
 from gapless.pipelines.replay import (
-    Piece,
-    Pieces,
     Replay,
-    add_pieces,
+    ReplayPlan,
+    ReplayRange,
+    add_ranges,
     plan,
     replay_events,
     replay_rows,
 )
-from gapless.pipelines.source import Source
+from gapless.pipelines.topic_log import TopicLog
 from tests.pipelines.logs import wait_for_release
 from tests.test_sync import broker_in_a_thread
 
@@ -57,9 +57,9 @@ class Stage(NamedTuple):
             for event in batch.events():
                 self.places[int(event.attributes["i"])] = (event.pubend, event.tick)
 
-    def archive(self, limits: Limits | None = None) -> None:
-        assert self.replay.source is not None
-        archive(self.replay.source, self.root, limits=limits or Limits())
+    def archive(self, limits: ArchiveLimits | None = None) -> None:
+        assert self.replay.log is not None
+        archive(self.replay.log, self.root, limits=limits or ArchiveLimits())
 
     def wait_for_release(self) -> None:
         """Until the log has nothing below what was archived first."""
@@ -71,10 +71,10 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     """100 events in the lake alone, 100 in both, 100 in the log alone."""
     with broker_in_a_thread(tmp_path / "data") as url, gapless.sync.connect(url) as client:
         root = tmp_path / "lake"
-        made = Stage(client, Replay(Lake(root, "two"), Source(url, "two")), {}, root)
+        made = Stage(client, Replay(Lake(root, "two"), TopicLog(url, "two")), {}, root)
         made.archive()
         made.fill(0, 100)
-        made.archive(Limits(slice_us=1_000))
+        made.archive(ArchiveLimits(slice_us=1_000))
         made.wait_for_release()
         with client.subscribe("two", name="holder"):
             pass
@@ -89,9 +89,9 @@ def numbers(replay: Replay, start: Token | None = None, end: Token | None = None
 
 
 def test_every_interval_is_whole_and_in_order_wherever_the_seam_is(stage: Stage) -> None:
-    pieces = plan(stage.replay)
-    assert {bool(piece.path) for piece in pieces.pieces} == {True, False}
-    assert not pieces.lost
+    planned = plan(stage.replay)
+    assert {bool(part.path) for part in planned.ranges} == {True, False}
+    assert not planned.lost
     assert {pubend for pubend, _ in stage.places.values()} == set(PUBENDS)
     found = numbers(stage.replay)
     assert sorted(found, key=str) == sorted(range(300), key=str)
@@ -107,23 +107,25 @@ def test_every_interval_is_whole_and_in_order_wherever_the_seam_is(stage: Stage)
 
 
 def test_what_was_archived_and_released_after_the_plan_comes_from_the_lake(stage: Stage) -> None:
-    pieces = plan(stage.replay)
+    planned = plan(stage.replay)
     stage.client.unsubscribe("holder")
     stage.archive()
     stage.wait_for_release()
-    found = sorted(int(e.attributes["i"]) for e in replay_events(stage.replay, pieces))
+    found = sorted(int(e.attributes["i"]) for e in replay_events(stage.replay, planned))
     assert found == list(range(300))
     without = replace(stage.replay, lake=None)
     with pytest.raises(LostError, match="two/"):
         list(
-            replay_events(without, replace(pieces, pieces=[p for p in pieces.pieces if not p.path]))
+            replay_events(
+                without, replace(planned, ranges=[p for p in planned.ranges if not p.path])
+            )
         )
 
 
 def test_what_neither_has_is_an_error_or_left_out(tmp_path: Path) -> None:
     root = tmp_path / "lake"
     with broker_in_a_thread(tmp_path / "data") as url, gapless.sync.connect(url) as client:
-        source = Source(url, "t")
+        source = TopicLog(url, "t")
         first, second = client.publish_many("t", [({"i": i}, b"") for i in range(2)])
         wait_for_release(client, "t", {"t/0": second.tick})  # nobody wants them
         archive(source, root)
@@ -139,24 +141,27 @@ def test_what_neither_has_is_an_error_or_left_out(tmp_path: Path) -> None:
                 plan(replay, end=Token({"t/0": 1 << 62}))
 
 
-def test_pieces_follow_each_other_around_what_the_lake_has_and_has_lost() -> None:
+def test_ranges_follow_each_other_around_what_the_lake_has_and_has_lost() -> None:
     files = (LakeFile("a", 20, 30, 1, 1), LakeFile("b", 40, 50, 1, 1))
-    covered = Covered(10, 60, ((30, 35), (55, 58)), files)
-    found = Pieces([], [])
-    add_pieces(found, "p", (5, 70), covered, has_log=True)
-    assert found.pieces == [
-        Piece("p", 5, 10),
-        Piece("p", 20, 30, "a"),
-        Piece("p", 40, 50, "b"),
-        Piece("p", 60, 70),
+    covered = Coverage(10, 60, ((30, 35), (55, 58)), files)
+    found = ReplayPlan([], [])
+    add_ranges(found, "p", (5, 70), covered, has_log=True)
+    assert found.ranges == [
+        ReplayRange("p", 5, 10),
+        ReplayRange("p", 20, 30, "a"),
+        ReplayRange("p", 40, 50, "b"),
+        ReplayRange("p", 60, 70),
     ]
-    assert found.lost == [Piece("p", 30, 35), Piece("p", 55, 58)]
-    found = Pieces([], [])
-    add_pieces(found, "p", (32, 45), covered, has_log=True)
-    assert (found.pieces, found.lost) == ([Piece("p", 40, 45, "b")], [Piece("p", 32, 35)])
-    found = Pieces([], [])
-    add_pieces(found, "p", (60, 70), covered, has_log=False)
-    assert (found.pieces, found.lost) == ([], [Piece("p", 60, 70)])
+    assert found.lost == [ReplayRange("p", 30, 35), ReplayRange("p", 55, 58)]
+    found = ReplayPlan([], [])
+    add_ranges(found, "p", (32, 45), covered, has_log=True)
+    assert (found.ranges, found.lost) == (
+        [ReplayRange("p", 40, 45, "b")],
+        [ReplayRange("p", 32, 35)],
+    )
+    found = ReplayPlan([], [])
+    add_ranges(found, "p", (60, 70), covered, has_log=False)
+    assert (found.ranges, found.lost) == ([], [ReplayRange("p", 60, 70)])
 
 
 @pytest.mark.slow
@@ -165,6 +170,6 @@ def test_workers_read_the_same_rows(spark: SparkSession, stage: Stage) -> None:
     even = replace(stage.replay, condition="even")
     rows = replay_rows(spark, even, plan(even))
     places = {n: place for n, place in stage.places.items() if n % 2 == 0}
-    found = {row["attributes"]["i"]["int"]: (row["pubend"], row["tick"]) for row in rows.collect()}
+    found = {row["i"]: (row["pubend"], row["tick"]) for row in rows.collect()}
     assert found == places
     assert rows.count() == len(places)

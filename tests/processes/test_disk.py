@@ -112,7 +112,7 @@ def test_a_full_disk_refuses_events_and_takes_them_again_when_there_is_room(
                 connect(brokers.url("b")) as other,
                 other.subscribe("t", name="desk") as subscription,
             ):
-                client.patience_s = 2.0
+                client.channel.patience_s = 2.0
                 count = await fill(client)
                 assert count > 100
                 assert free(folder) < 16 * MEBIBYTE, "no room for another segment"
@@ -122,7 +122,7 @@ def test_a_full_disk_refuses_events_and_takes_them_again_when_there_is_room(
                 await subscription.acknowledge()
                 numbers = [each.attributes["i"] for each in found if isinstance(each, Event)]
                 assert numbers == list(range(count)), "all that was accepted, and nothing else"
-                client.patience_s = 50.0
+                client.channel.patience_s = 50.0
                 await client.publish("t", {"i": count}, BODY)
                 last = await anext(subscription)
                 assert isinstance(last, Event)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from gapless.propagation.branch import Branch
 from gapless.propagation.digest import Announcer
-from gapless.propagation.history import History
 from gapless.propagation.sufficiency import Sufficiency
 from gapless.propagation.vector import is_at_least, restrict
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
+from tests.propagation.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from gapless.filters.filter import Filter
     from gapless.propagation.delivery import DeliveryStart
     from gapless.propagation.leaf import Leaf
-    from gapless.propagation.requirement import Requirement
     from gapless.propagation.stamp import Stamp
+    from tests.propagation.requirement import Requirement
 
 
 @dataclass(frozen=True)

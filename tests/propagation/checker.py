@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import SubscriptionNack
 from gapless.propagation.condition import show_conjunction
-from gapless.propagation.sufficiency import Reason, is_sufficient
+from gapless.propagation.sufficiency import is_sufficient
 from gapless.propagation.vector import is_at_least
 from tests.propagation.world import ROOT, World
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from gapless.core.identity import CellName
     from gapless.filters.normal import Conjunction
+    from gapless.propagation.actions import Outgoing
     from gapless.propagation.child import Child
-    from gapless.propagation.outgoing import Outgoing
-    from gapless.propagation.sufficiency import Decision
     from tests.propagation.actors import Broker, Event
+    from tests.propagation.decision import Decision, Reason
 
 
 class ViolationError(AssertionError):
@@ -118,6 +118,4 @@ class Checker:
             if each.leaf in leaves
             for conjunction in each.condition.conjunctions
         }
-        if not world.covering:
-            return held
         return {one for one in held if not any(a != one and a.covers(one) for a in held)}

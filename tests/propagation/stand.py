@@ -10,14 +10,14 @@ from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.filters.filter import Filter
 from gapless.propagation.leaf import ClockPersisted, Leaf
 from gapless.propagation.stamp import Stamp, StampPersisted
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gapless.core.broker_messages import Propagated
-    from gapless.propagation.outgoing import Action, Outgoing
-    from gapless.propagation.timing import Timing
+    from gapless.propagation.actions import Action, Outgoing
+    from gapless.propagation.timing import PropagationTiming
 
 MS = 1_000
 
@@ -68,7 +68,9 @@ def messages(actions: Iterable[Action]) -> list[Propagated]:
 class LeafStand:
     """A leaf on a disk that is never slow; crashes and comes back."""
 
-    def __init__(self, name: str, cell: str, upstream: str, timing: Timing = TIMING) -> None:
+    def __init__(
+        self, name: str, cell: str, upstream: str, timing: PropagationTiming = TIMING
+    ) -> None:
         self.volume = MemoryVolume()
         self._place = (BrokerName(name), CellName(cell), (CellName(upstream),))
         self._timing = timing

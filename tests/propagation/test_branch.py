@@ -16,7 +16,7 @@ from gapless.propagation.condition import CONDITIONS_MAX
 from tests.propagation.stand import TIMING, Limits
 
 if TYPE_CHECKING:
-    from gapless.propagation.outgoing import Outgoing
+    from gapless.propagation.actions import Outgoing
 
 NOW = Instant(0)
 UP, OWN, ONE, TWO, DEEP = map(CellName, ("up", "own", "one", "two", "deep"))
@@ -54,7 +54,7 @@ def test_changes_may_come_in_any_order_and_twice(order: tuple[int, ...]) -> None
     assert list(branch.children[ONE].conditions.values()) == ["p = 5"]
     assert len(sent) == 3
     assert branch.deadline is None
-    assert branch.pending == []
+    assert branch.pending_changes == []
 
 
 def test_a_broker_that_lags_waits_a_moment_then_asks_and_asks_again() -> None:
@@ -86,7 +86,7 @@ def test_only_so_many_changes_wait_and_the_oldest_goes() -> None:
     for time in (3, 4, 5):
         branch.receive_change(step(time, f"p = {time}"), NOW)
         branch.check()
-    assert [each.change.vector["a"] for each in branch.pending] == [4, 5]
+    assert [each.change.vector["a"] for each in branch.pending_changes] == [4, 5]
     branch.receive_state(SubscriptionState(ONE, {"a": 3}, ("p = 3",)), NOW)
     assert branch.vector == {"a": 5}
 
@@ -227,79 +227,3 @@ def test_nonsense_is_refused_and_changes_nothing(
     assert branch.vector == {}
     assert len(branch.graph) == 0
     assert branch.deadline is None
-
-
-# --- empty changes that stay below ----------------------------------------------------------------
-
-
-def frugal(history_max: int = 64) -> Branch:
-    below = {ONE: ["a"], TWO: ["b"], DEEP: ["x", "y"]}
-    return Branch(OWN, UP, below, TIMING, history_max=history_max)
-
-
-def of_b(time: int, added: str = "", removed: str = "") -> SubscriptionChange:
-    gone = (removed,) if removed else ()
-    return SubscriptionChange(TWO, {"b": time}, {"b": time - 1}, (added,) if added else (), gone)
-
-
-def test_a_change_that_changes_no_root_stays_below_and_raises_what_passes() -> None:
-    branch = frugal()
-    assert ups(branch.receive_change(step(1, "p > 0"), NOW)) == [
-        SubscriptionChange(OWN, {"a": 1}, {"a": 0}, ("p > 0",))
-    ]
-    empty = of_b(1, "p > 5")
-    assert branch.receive_change(empty, NOW) == [ToSiblings(empty)]
-    branch.check()
-    assert branch.raised({"a": 1, "elsewhere": 7}) == {"a": 1, "b": 1, "elsewhere": 7}
-    assert branch.raised({"b": 1}) == {"b": 1}
-
-
-def test_what_is_told_next_tells_of_all_that_stayed_below() -> None:
-    branch = frugal()
-    branch.receive_change(step(1, "p > 0"), NOW)
-    branch.receive_change(of_b(1, "p > 5"), NOW)
-    assert ups(branch.receive_change(step(2, "s = 'x'"), NOW)) == [
-        SubscriptionChange(OWN, {"a": 2, "b": 1}, {"a": 1, "b": 0, "x": 0, "y": 0}, ("s = 'x'",))
-    ]
-    assert ups(branch.receive_change(step(3, "s = 'y'"), NOW)) == [
-        SubscriptionChange(OWN, {"a": 3}, {"a": 2}, ("s = 'y'",))
-    ]
-
-
-def test_after_so_many_an_empty_change_is_told_after_all() -> None:
-    branch, told = frugal(4), list[object]()
-    branch.receive_change(step(1, "p > 0"), NOW)
-    for time in range(1, 5):
-        told += ups(branch.receive_change(of_b(time, f"p > {time}"), NOW))
-        branch.check()
-    assert told == [SubscriptionChange(OWN, {"a": 1, "b": 3}, {"a": 1, "b": 0, "x": 0, "y": 0})]
-
-
-def test_a_sibling_remembers_too_and_a_state_may_stay_below_as_well() -> None:
-    branch = frugal()
-    branch.receive_change(step(1, "p > 0"), NOW, from_sibling=True)
-    branch.receive_change(of_b(1, "p > 5"), NOW, from_sibling=True)
-    assert branch.raised({"a": 1})["b"] == 1
-    state = SubscriptionState(TWO, {"b": 4}, ("p > 6", "p = 2"))
-    assert ups(branch.receive_state(state, NOW)) == []
-    assert branch.raised({"a": 1})["b"] == 4
-    assert ups(branch.receive_state(state, NOW)) == [
-        SubscriptionState(OWN, {"a": 1, "b": 4}, ("p > 0",))
-    ]  # it is repeated because something did not come
-
-
-def test_what_is_not_exact_raises_nothing() -> None:
-    branch = frugal()
-    branch.receive_change(step(1, "p > 0"), NOW)
-    branch.receive_change(of_b(1, "p > 5"), NOW)
-    branch.receive_state(deep_state(2, 1, "p = 2"), NOW)
-    branch.receive_state(deep_state(1, 2, "p = 1"), NOW)
-    branch.check()
-    assert branch.raised({"a": 1}) == {"a": 1}
-
-
-def test_a_root_of_the_tree_tells_nobody_and_raises_nothing() -> None:
-    root = Branch(OWN, None, {ONE: ["a"], TWO: ["b"]}, TIMING, history_max=64)
-    root.receive_change(step(1, "p > 0"), NOW)
-    root.receive_change(of_b(1, "p > 5"), NOW)
-    assert root.raised({"a": 1}) == {"a": 1}

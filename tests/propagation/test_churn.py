@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from itertools import cycle
 
-from gapless.propagation.sufficiency import Reason
 from tests.propagation.checker import Checker
+from tests.propagation.decision import Reason
 from tests.propagation.test_world import is_quiet, step
 from tests.propagation.world import World
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.filters.filter import Filter
-from gapless.propagation.cover_index import CoverIndex, Entry
+from gapless.propagation.cover_index import CoverEntry, CoverIndex
 from tests.filters.strategies import conditions as any_conditions
 from tests.propagation.strategies import conjunctions
 
@@ -32,9 +32,9 @@ def any_conjunctions() -> st.SearchStrategy[Conjunction]:
 def test_the_answers_are_those_of_brute_force(
     scanned_max: int, some: list[Conjunction], gone: set[int], asked: Conjunction
 ) -> None:
-    index: CoverIndex[Entry] = CoverIndex(scanned_max=scanned_max)
+    index: CoverIndex[CoverEntry] = CoverIndex(scanned_max=scanned_max)
     list(index.covering(asked))  # the boxes are there from the start
-    entries = [Entry(one) for one in some]
+    entries = [CoverEntry(one) for one in some]
     for entry in entries:
         index.add(entry)
     for entry in entries[::2]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapless.propagation.history import History
+from tests.propagation.history import History
 
 
 def test_a_vector_is_raised_to_the_last_that_has_the_same_roots() -> None:

@@ -8,7 +8,7 @@ from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.core.outgoing import ToBroker, ToCell
 from gapless.filters.filter import Filter
 from gapless.propagation.leaf import ClockPersisted, Leaf
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.propagation.stand import MS, TIMING, LeafStand, carry_out, messages
 
 
@@ -115,7 +115,7 @@ def test_an_overdue_change_brings_the_whole_state_and_patience_doubles() -> None
     assert stand.leaf.see("P", 0, Instant(3 * wait - 1)) == []
     assert len(stand.leaf.see("P", 0, Instant(3 * wait))) == 1
     assert stand.leaf.see("P", 1, Instant(30 * wait)) == []
-    assert stand.leaf.expectation.waiting == []
+    assert stand.leaf.expectation.sent_changes == []
 
 
 def test_every_source_must_have_seen_a_change() -> None:
@@ -135,7 +135,7 @@ def test_a_source_that_turns_up_late_and_lags_is_told() -> None:
     assert stand.leaf.see("P", 0, Instant(10 * MS + wait)) == []  # an old message of P, late
     assert len(stand.leaf.see("Q", 0, Instant(10 * MS + wait))) == 1
     assert stand.leaf.see("Q", 1, Instant(20 * MS + wait)) == []
-    assert stand.leaf.expectation.waiting == []
+    assert stand.leaf.expectation.sent_changes == []
     stand.leaf.check()
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.core.ticks import Span
-from gapless.propagation.requirement import (
+from tests.propagation.requirement import (
     ABSOLUTE,
     STEPS_MAX,
     Doubt,

@@ -18,7 +18,7 @@ from gapless.core.outgoing import ToBroker, ToCell, ToSiblings
 from gapless.filters.filter import Filter
 from gapless.propagation.branch import Branch
 from gapless.propagation.leaf import VIRTUAL_TIMES, ClockPersisted, Leaf
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.propagation.stand import MS, TIMING
 from tests.scenario import play
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gapless.core.broker_messages import Propagated, Vector
-    from gapless.propagation.outgoing import Action
+    from gapless.propagation.actions import Action
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 
@@ -161,7 +161,7 @@ class BranchScenario:
             for cell, child in branch.children.items()
             if child.conditions
         ]
-        pending = f"pending={len(branch.pending)} deadline={show_deadline(branch.deadline)}"
+        pending = f"pending={len(branch.pending_changes)} deadline={show_deadline(branch.deadline)}"
         return [*show_actions(actions), " ".join([show_vector(branch.vector), *tables, pending])]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gapless.core.effects import Persist, Tell
 from gapless.propagation.stamp import Stamp, StampPersisted
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.propagation.stand import carry_out
 
 
@@ -54,21 +54,6 @@ def test_a_restart_goes_on_from_the_highest_vector() -> None:
     assert again.advance({"c": 2}) == []
     carry_out(again, volume, again.advance({"c": 4}))
     assert (again.digest, again.vector) == (3, {"a b": 1, "c": 4})
-
-
-def test_a_stamp_that_persists_nothing_goes_back_in_its_vector_but_not_in_its_digest() -> None:
-    volume = MemoryVolume()
-    stamp = Stamp("P", volume, first=100, durable=False)
-    assert stamp.advance({"a": 1}) == []
-    assert stamp.known == (101, {"a": 1}, 100)
-    assert stamp.advance({"a": 1}) == []
-    assert stamp.digest == 101
-    stamp.advance({"b": 3})  # a minimum that somebody requires
-    assert stamp.known == (102, {"a": 1, "b": 3}, 100)
-    stamp.check()
-    again = Stamp("P", volume, first=200, durable=False)
-    assert again.known == (200, {}, 200)
-    assert Stamp("P", MemoryVolume()).known.since == 0
 
 
 def test_leaves_that_were_never_heard_of_or_forgotten_count_from_the_present_on() -> None:

@@ -7,15 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.core.identity import CellName
-from gapless.propagation.digest import Known
-from gapless.propagation.sufficiency import (
-    Reason,
-    Sufficiency,
-    decide,
-    is_sufficient,
-    knows_exactly,
-)
+from gapless.propagation.sufficiency import Sufficiency, is_sufficient
 from gapless.propagation.vector import join
+from tests.propagation.decision import Reason, decide
 
 ONE, TWO = CellName("one"), CellName("two")
 LEAVES = {ONE: ["a"], TWO: ["b", "c"]}
@@ -66,32 +60,3 @@ def test_only_the_leaves_behind_the_child_count() -> None:
 
 def test_an_unknown_digest_wants_a_nack() -> None:
     assert not Sufficiency(LEAVES).learn("P", 3, None)
-
-
-def test_a_digest_from_before_vectors_went_back_lets_everything_pass() -> None:
-    """The older vector may be the higher one."""
-    sufficiency = Sufficiency(LEAVES, goes_back=True)
-    sufficiency.advance({"a": 1})
-    assert sufficiency.learn("P", 5, {"a": 2})
-    assert sufficiency.test("P", 5, ONE) is False
-    assert sufficiency.learn("P", 9, {})
-    assert sufficiency.test("P", 9, ONE) is True
-    assert sufficiency.test("P", 5, ONE) is None
-    assert sufficiency.learn("P", 11, {"a": 1}, 9)
-    assert sufficiency.test("P", 10, ONE) is True
-    sufficiency.check()
-
-
-def test_what_a_broker_adopts_from_its_own_stamp_is_tested_at_once() -> None:
-    sufficiency = Sufficiency(LEAVES, goes_back=True)
-    sufficiency.adopt("P", Known(3, {"a": 1}, 2))
-    assert sufficiency.test("P", 3, ONE) is False
-    assert sufficiency.test("P", 1, ONE) is None
-    sufficiency.adopt("P", Known(4, {}, 4))
-    assert sufficiency.test("P", 4, ONE) is True
-
-
-def test_to_know_more_is_not_to_know_exactly() -> None:
-    assert knows_exactly({"a": 2, "b": 1}, {"a": 2, "b": 9}, ["a"])
-    assert not knows_exactly({"a": 3}, {"a": 2}, ["a"])
-    assert not knows_exactly({"a": 1}, {"a": 2}, ["a"])

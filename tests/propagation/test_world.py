@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from gapless.propagation.sufficiency import Reason
 from tests.propagation.actors import NOTHING, Planted
 from tests.propagation.checker import Checker, ViolationError
+from tests.propagation.decision import Reason
 from tests.propagation.world import World
 
 SEEDS = range(24)
@@ -33,10 +33,10 @@ def violation(seed: int, planted: Planted) -> str:
     return ""
 
 
-def live(seed: int, planted: Planted = NOTHING, *, covering: bool = True) -> tuple[World, Checker]:
+def live(seed: int, planted: Planted = NOTHING) -> tuple[World, Checker]:
     """Two seconds of chaos, then peace until everything should be known."""
     checker = Checker(Counter())
-    world = World(seed, checker, planted, covering=covering)
+    world = World(seed, checker, planted)
     for _ in range(200):
         if world.dice.random() < 0.3:
             world.churn()
@@ -73,11 +73,6 @@ def is_quiet(checker: Checker, world: World) -> bool:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_that_counts_is_filtered_and_peace_brings_exact_tables(seed: int) -> None:
     live(seed)
-
-
-@pytest.mark.parametrize("seed", range(100, 104))
-def test_so_it_is_where_only_identical_conditions_cover(seed: int) -> None:
-    live(seed, covering=False)
 
 
 def test_all_reasons_for_a_decision_occur() -> None:

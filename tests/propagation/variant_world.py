@@ -12,21 +12,34 @@ from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
 from gapless.core.ticks import Span
-from gapless.propagation.delivery import may_start
 from gapless.propagation.digest import Announcement
-from gapless.propagation.requirement import Requirement, digest_of_answer, reaches
 from gapless.propagation.stamp import Stamp
-from gapless.propagation.sufficiency import Sufficiency, decide, is_sufficient, knows_exactly
+from gapless.propagation.sufficiency import Sufficiency, is_sufficient
 from gapless.propagation.vector import join
 from tests.propagation.actors import NOTHING, Broker, EndlessHistory, Event, LooseHistory
+from tests.propagation.decision import decide
+from tests.propagation.requirement import Requirement, digest_of_answer, reaches
+from tests.propagation.stand import TIMING
+from tests.propagation.variants import (
+    FrugalBranch,
+    LifeAnnouncer,
+    LifeKnown,
+    LifeStart,
+    LifeSufficiency,
+    SoftStamp,
+    knows_exactly,
+    may_start,
+)
 from tests.propagation.world import ROOT, SOURCE, World
 
 if TYPE_CHECKING:
     from gapless.core.broker_messages import Vector
     from gapless.core.identity import CellName
     from gapless.propagation.branch import Branch
-    from gapless.propagation.sufficiency import Decision
+    from gapless.propagation.delivery import DeliveryStart
+    from gapless.propagation.digest import Announcer
     from tests.propagation.actors import Planted
+    from tests.propagation.decision import Decision
     from tests.propagation.variant_checker import VariantChecker
 
 CACHED_MAX = 50
@@ -56,12 +69,22 @@ class VariantWorld(World):
 
     # --- brokers --------------------------------------------------------------------------------
 
-    def make_sufficiency(self, broker: Broker) -> Sufficiency:
-        return Sufficiency(self.children(broker.cell), goes_back=self.variant.goes_back)
+    def make_announcer(self) -> Announcer:
+        return LifeAnnouncer() if self.variant.goes_back else super().make_announcer()
 
-    def make_branch(self, broker: Broker, history_max: int = 0) -> Branch:
+    def make_starts(self, broker: Broker) -> DeliveryStart:
+        return LifeStart(broker.name) if self.variant.goes_back else super().make_starts(broker)
+
+    def make_sufficiency(self, broker: Broker) -> Sufficiency:
+        kind = LifeSufficiency if self.variant.goes_back else Sufficiency
+        return kind(self.children(broker.cell))
+
+    def make_branch(self, broker: Broker) -> Branch:
         history_max = self.variant.history_max
-        branch = super().make_branch(broker, history_max)
+        if not history_max:
+            return super().make_branch(broker)
+        below, upstream = self.children(broker.cell), self.parents.get(broker.cell)
+        branch = FrugalBranch(broker.cell, upstream, below, TIMING, history_max=history_max)
         if branch.history is not None and self.planted.is_history_a_range:
             branch.history = LooseHistory(branch.leaves, history_max)
         if branch.history is not None and self.planted.is_history_endless:
@@ -69,8 +92,10 @@ class VariantWorld(World):
         return branch
 
     def make_stamp(self, broker: Broker) -> Stamp:
-        durable = not self.variant.goes_back
-        return Stamp(SOURCE, broker.volume, first=max(self.now, 1), durable=durable)
+        first = max(self.now, 1)
+        if self.variant.goes_back:
+            return SoftStamp(SOURCE, first=first)
+        return Stamp(SOURCE, broker.volume, first=first)
 
     def start(self, broker: Broker) -> None:
         super().start(broker)
@@ -96,6 +121,12 @@ class VariantWorld(World):
                     if broker.is_up:
                         self._ask(broker, number, minimum)
 
+    def adopt(self, root: Broker) -> None:
+        if isinstance(root.sufficiency, LifeSufficiency) and isinstance(root.stamp, SoftStamp):
+            root.sufficiency.adopt(SOURCE, root.stamp.known)
+        else:
+            super().adopt(root)
+
     # --- downwards ------------------------------------------------------------------------------
 
     def carry(self, broker: Broker, event: Event, said: Announcement, is_silence: bool) -> bool:
@@ -107,7 +138,7 @@ class VariantWorld(World):
             return known
         branch = broker.branch
         assert branch is not None
-        if self.variant.history_max:
+        if isinstance(branch, FrugalBranch):
             event = replace(event, vector=branch.raised(event.vector))
             branch.notice(event.vector, Instant(self.now))
         elif SOURCE in broker.sufficiency.dictionary.known:
@@ -192,7 +223,7 @@ class VariantWorld(World):
             self.act(root, stamp.advance(minimum))
             if not reaches(stamp.vector, minimum):
                 return  # not durable yet; it will be asked again
-        root.sufficiency.adopt(SOURCE, stamp.known)
+        self.adopt(root)
         event = self.checker.events[number - 1]
         event = replace(event, digest=stamp.digest, vector=stamp.vector, requested=True)
         self.checker.stamped(event)
@@ -263,8 +294,11 @@ class VariantWorld(World):
                 broker.leaf.expectation.forget(SOURCE)
             return time
         known = broker.sufficiency.dictionary.known.get(SOURCE)
-        if known is not None and broker.starts.learn(SOURCE, *known):
-            broker.leaf.expectation.forget(SOURCE)
+        if isinstance(broker.starts, LifeStart) and isinstance(known, LifeKnown):
+            if broker.starts.learn_life(SOURCE, known):
+                broker.leaf.expectation.forget(SOURCE)
+        elif known is not None:
+            broker.starts.learn(SOURCE, *known)
         return broker.starts.time_of(SOURCE, event.digest) if event.digest else None
 
     def _start_subscriptions(

@@ -27,17 +27,18 @@ from gapless.propagation.delivery import DeliveryStart
 from gapless.propagation.digest import Announcement, Announcer
 from gapless.propagation.leaf import ClockPersisted, Leaf
 from gapless.propagation.stamp import Stamp, StampPersisted
-from gapless.propagation.sufficiency import Decision, Sufficiency, decide
-from gapless.storage.memory import MemoryVolume
+from gapless.propagation.sufficiency import Sufficiency
+from gapless.testing.memory_volume import MemoryVolume
 from tests.bounds import so_long_as
 from tests.propagation.actors import NOTHING, Broker, Event, LooseBranch, Planted, Subscription
+from tests.propagation.decision import Decision, decide
 from tests.propagation.stand import TIMING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gapless.core.events import Value
-    from gapless.propagation.outgoing import Action, Outgoing
+    from gapless.propagation.actions import Action, Outgoing
     from tests.propagation.checker import Checker
 
 ROOT = CellName("p")
@@ -58,13 +59,11 @@ class World:
         checker: Checker,
         planted: Planted = NOTHING,
         *,
-        covering: bool = True,
         leaf_count: int | None = None,
     ) -> None:
         self.dice = random.Random(seed)
         self.checker = checker
         self.planted = planted
-        self.covering = covering
         self.now = 0
         self.loss = 0.15
         self.conditions: Sequence[str] = CONDITIONS
@@ -117,7 +116,7 @@ class World:
     def start(self, broker: Broker) -> None:
         """Begin, or begin again, with what is durable."""
         broker.is_up, broker.life = True, broker.life + 1
-        broker.announcer = Announcer()
+        broker.announcer = self.make_announcer()
         upstream = self.parents.get(broker.cell)
         broker.sufficiency = self.make_sufficiency(broker)
         if broker.cell.startswith("l"):
@@ -128,9 +127,8 @@ class World:
                 (upstream,),
                 broker.volume,
                 TIMING,
-                covering=self.covering,
             )
-            broker.starts = DeliveryStart(broker.name)
+            broker.starts = self.make_starts(broker)
             mine = {k: s for k, s in self.subscriptions.items() if s.leaf == broker.name}
             survivors = {key: each.condition for key, each in mine.items()}
             self.act(broker, broker.leaf.begin(survivors, Instant(self.now)))
@@ -141,20 +139,19 @@ class World:
         if broker.cell == ROOT:
             broker.stamp = self.make_stamp(broker)
 
+    def make_announcer(self) -> Announcer:
+        return Announcer()
+
+    def make_starts(self, broker: Broker) -> DeliveryStart:
+        return DeliveryStart(broker.name)
+
     def make_sufficiency(self, broker: Broker) -> Sufficiency:
         return Sufficiency(self.children(broker.cell))
 
-    def make_branch(self, broker: Broker, history_max: int = 0) -> Branch:
+    def make_branch(self, broker: Broker) -> Branch:
         below, upstream = self.children(broker.cell), self.parents.get(broker.cell)
         kind = LooseBranch if self.planted.is_constraint_at_least else Branch
-        return kind(
-            broker.cell,
-            upstream,
-            below,
-            TIMING,
-            covering=self.covering,
-            history_max=history_max,
-        )
+        return kind(broker.cell, upstream, below, TIMING)
 
     def make_stamp(self, broker: Broker) -> Stamp:
         return Stamp(SOURCE, broker.volume)
@@ -315,8 +312,13 @@ class World:
         self.event_count += 1
         event = Event(self.event_count, values, root.stamp.digest, root.stamp.vector)
         self.checker.published(event)
-        root.sufficiency.adopt(SOURCE, root.stamp.known)
+        self.adopt(root)
         self.carry(root, event, Announcement(None), is_silence=False)
+
+    def adopt(self, root: Broker) -> None:
+        """The publishers' broker takes in its own stamp."""
+        assert root.stamp is not None
+        root.sufficiency.learn(SOURCE, *root.stamp.known)
 
     def carry(self, broker: Broker, event: Event, said: Announcement, is_silence: bool) -> bool:
         """A broker has an event, or the silence in its place: pass it on. Is its vector known?"""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from gapless.core.identity import Instant
 from gapless.scribe.effects import Effect, ToNode
 from gapless.scribe.identifiers import Identifier, NodeId, Space
-from gapless.scribe.member import Member
+from gapless.scribe.member import RingMember
 from gapless.scribe.messages import Seat
-from gapless.scribe.settings import Settings
+from gapless.scribe.settings import RingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,15 +27,15 @@ class Stand:
 
     def __init__(
         self,
-        settings: Settings | None = None,
+        settings: RingSettings | None = None,
         space: Space | None = None,
         proximity: Callable[[NodeId, NodeId], int] = lambda one, other: (one ^ other) % 101,
         guard: Guard | None = None,
     ) -> None:
-        self.settings = settings or Settings()
+        self.settings = settings or RingSettings()
         self.space = space or Space()
         self.now = Instant(0)
-        self.members: dict[NodeId, Member] = {}
+        self.members: dict[NodeId, RingMember] = {}
         self.done: list[tuple[NodeId, Effect]] = []
         self.sent: list[tuple[NodeId, NodeId, ScribeMessage]] = []
         self.is_lost: Callable[[NodeId, NodeId, ScribeMessage], bool] = lambda *_: False
@@ -44,10 +44,10 @@ class Stand:
         self._queue: deque[tuple[NodeId, NodeId, ScribeMessage]] = deque()
         self._born = 0
 
-    def add(self, value: int, *, joins: bool = True) -> Member:
+    def add(self, value: int, *, joins: bool = True) -> RingMember:
         node = NodeId(Identifier(value))
         self._born += 1
-        member = Member(
+        member = RingMember(
             Seat(node, self._born),
             lambda other: self._proximity(node, other),
             settings=self.settings,

@@ -7,10 +7,10 @@ import random
 
 from gapless.scribe.contacts import Contacts
 from gapless.scribe.identifiers import Identifier, NodeId, Space
-from gapless.scribe.settings import Settings
+from gapless.scribe.settings import RingSettings
 
 SPACE = Space()
-SETTINGS = Settings()
+SETTINGS = RingSettings()
 
 
 def ring(count: int, seed: int) -> dict[NodeId, Contacts]:
@@ -86,7 +86,7 @@ def test_of_two_for_one_cell_the_nearer_stays() -> None:
 
 
 def test_the_neighbourhood_is_bounded_and_keeps_the_nearest() -> None:
-    settings = Settings(neighbourhood_max=3)
+    settings = RingSettings(neighbourhood_max=3)
     contacts = Contacts(NodeId(Identifier(0)), settings, SPACE, lambda node: node)
     for value in (9, 4, 7, 1, 8, 4):
         contacts.hear_of(NodeId(Identifier(value)))

@@ -9,22 +9,22 @@ from hypothesis import strategies as st
 
 from gapless.core.identity import Instant
 from gapless.scribe.effects import Effect, ToNode
-from gapless.scribe.group import Group
+from gapless.scribe.group import TopicGroup
 from gapless.scribe.identifiers import Identifier, NodeId, TopicId
 from gapless.scribe.messages import (
     Accept,
-    Append,
     Ballot,
     Hint,
+    LogAppend,
     Outvoted,
     Prepare,
     Seat,
     TopicRecord,
 )
-from gapless.scribe.settings import Settings
+from gapless.scribe.settings import RingSettings
 
 RECORD = TopicRecord(TopicId(Identifier(99)), "ann", ordered=True)
-SETTINGS = Settings(lead_repeat=10)
+SETTINGS = RingSettings(lead_repeat=10)
 SOURCE = Seat(NodeId(Identifier(50)), 1)
 
 
@@ -33,11 +33,11 @@ class Ensemble:
 
     def __init__(self, count: int = 5) -> None:
         self.seats = [Seat(NodeId(Identifier(number)), 1) for number in range(1, count + 1)]
-        self.groups = {seat.node: Group(RECORD, seat, SETTINGS) for seat in self.seats}
+        self.groups = {seat.node: TopicGroup(RECORD, seat, SETTINGS) for seat in self.seats}
         self.waiting: list[tuple[NodeId, ToNode]] = []
         self.now = Instant(0)
 
-    def __getitem__(self, number: int) -> Group:
+    def __getitem__(self, number: int) -> TopicGroup:
         return self.groups[NodeId(Identifier(number))]
 
     def do(self, number: int, effects: list[Effect]) -> None:
@@ -70,7 +70,7 @@ class Ensemble:
         """It comes back, and knows nothing."""
         old = self.seats[number - 1]
         self.seats[number - 1] = Seat(old.node, old.born + 1)
-        self.groups[old.node] = Group(RECORD, self.seats[number - 1], SETTINGS)
+        self.groups[old.node] = TopicGroup(RECORD, self.seats[number - 1], SETTINGS)
 
     def bodies(self, number: int) -> list[bytes]:
         group = self[number]
@@ -83,7 +83,7 @@ def test_an_event_is_committed_when_a_majority_holds_it() -> None:
     five.settle()
     assert five[1].is_leader
     five.publish(1, 1)
-    appends = [i for i, (_, e) in enumerate(five.waiting) if isinstance(e.message, Append)]
+    appends = [i for i, (_, e) in enumerate(five.waiting) if isinstance(e.message, LogAppend)]
     assert len(appends) == 4
     five.pass_on(0)
     five.pass_on(-1)

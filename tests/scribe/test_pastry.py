@@ -8,20 +8,20 @@ from gapless.core.identity import Instant
 from gapless.scribe.effects import ToNode
 from gapless.scribe.hops import Hops
 from gapless.scribe.identifiers import Identifier, NodeId, TopicId
-from gapless.scribe.member import Member
+from gapless.scribe.member import RingMember
 from gapless.scribe.messages import (
     Create,
-    Join,
+    LeafPing,
     Passed,
-    Ping,
     Probe,
     ProbeReply,
+    RingJoin,
     Routed,
     Seat,
     TopicRecord,
 )
-from gapless.scribe.pastry import Phase
-from gapless.scribe.settings import Settings
+from gapless.scribe.pastry import RingPhase
+from gapless.scribe.settings import RingSettings
 from tests.scribe.stand import Stand
 
 
@@ -29,7 +29,7 @@ def node(value: int) -> NodeId:
     return NodeId(Identifier(value))
 
 
-def ring(count: int, seed: int, settings: Settings | None = None) -> Stand:
+def ring(count: int, seed: int, settings: RingSettings | None = None) -> Stand:
     dice, stand = random.Random(seed), Stand(settings)
     for _ in range(count):
         stand.add(dice.getrandbits(128))
@@ -47,11 +47,11 @@ def leaf_sets_are_right(stand: Stand) -> bool:
 
 
 def test_newcomers_find_their_place_and_others_learn_of_them() -> None:
-    assert leaf_sets_are_right(ring(30, seed=1, settings=Settings(leaf_set_size=8)))
+    assert leaf_sets_are_right(ring(30, seed=1, settings=RingSettings(leaf_set_size=8)))
 
 
 def test_a_failed_node_is_replaced_by_the_next_one() -> None:
-    stand = ring(20, seed=2, settings=Settings(leaf_set_size=6, replicas=3))
+    stand = ring(20, seed=2, settings=RingSettings(leaf_set_size=6, replicas=3))
     for name in sorted(stand.members)[4:6]:
         stand.crash(name)
     stand.run(30)
@@ -59,7 +59,7 @@ def test_a_failed_node_is_replaced_by_the_next_one() -> None:
 
 
 def test_who_leaves_is_not_waited_for() -> None:
-    stand = ring(20, seed=3, settings=Settings(leaf_set_size=6, replicas=3))
+    stand = ring(20, seed=3, settings=RingSettings(leaf_set_size=6, replicas=3))
     gone = sorted(stand.members)[7]
     stand.do(gone, stand.members[gone].leave())
     stand.crash(gone)
@@ -68,7 +68,7 @@ def test_who_leaves_is_not_waited_for() -> None:
 
 
 def test_halves_of_a_split_ring_find_together() -> None:
-    stand = ring(16, seed=4, settings=Settings(leaf_set_size=4, replicas=3))
+    stand = ring(16, seed=4, settings=RingSettings(leaf_set_size=4, replicas=3))
     left = set(sorted(stand.members)[::2])
     stand.is_lost = lambda one, other, _: (one in left) != (other in left)
     stand.run(30)
@@ -79,17 +79,17 @@ def test_halves_of_a_split_ring_find_together() -> None:
 
 
 def test_one_that_has_not_joined_passes_nothing_on_and_answers_no_probe() -> None:
-    member = Member(Seat(node(5), 1), lambda _: 0)
+    member = RingMember(Seat(node(5), 1), lambda _: 0)
     member.join([node(9)], Instant(0))
     routed = Routed(1, Identifier(5), Create(TopicRecord(TopicId(Identifier(5))), node(9)))
     assert member.receive(node(9), routed, Instant(1)) == []
     assert member.receive(node(9), Probe(1, ()), Instant(1)) == []
-    assert member.receive(node(9), Ping(1), Instant(1)) == []
-    assert member.pastry.phase is Phase.JOINING
+    assert member.receive(node(9), LeafPing(1), Instant(1)) == []
+    assert member.pastry.phase is RingPhase.JOINING
 
 
 def test_hearsay_is_probed_and_the_failed_are_not_brought_back_by_it() -> None:
-    member = Member(Seat(node(5), 1), lambda _: 0)
+    member = RingMember(Seat(node(5), 1), lambda _: 0)
     now = Instant(0)
     member.found(now)
     effects = member.receive(node(9), Probe(1, (node(7),)), now)
@@ -99,27 +99,27 @@ def test_hearsay_is_probed_and_the_failed_are_not_brought_back_by_it() -> None:
     for _ in range(10):
         now = member.deadline
         member.fire(now)
-        member.receive(node(9), Ping(1), now)
+        member.receive(node(9), LeafPing(1), now)
     effects = member.receive(node(9), ProbeReply(1, (node(7),)), now)
     assert [e for e in effects if isinstance(e, ToNode) and e.node == 7] == []
-    member.receive(node(7), Ping(3), now)
+    member.receive(node(7), LeafPing(3), now)
     assert 7 in member.pastry.contacts.leaves
     assert member.pastry.members.seats_near(7, 1) == (Seat(node(7), 3),)
 
 
 def test_one_that_is_back_after_all_is_asked_to_look_up_our_place() -> None:
-    member = Member(Seat(node(5), 1), lambda _: 0)
+    member = RingMember(Seat(node(5), 1), lambda _: 0)
     member.found(Instant(0))
-    member.receive(node(7), Ping(1), Instant(0))
+    member.receive(node(7), LeafPing(1), Instant(0))
     member.pastry.members.fail(node(7))
-    effects = member.receive(node(7), Ping(1), Instant(1))
+    effects = member.receive(node(7), LeafPing(1), Instant(1))
     [seek] = [e.message for e in effects if isinstance(e, ToNode) and isinstance(e.message, Routed)]
-    assert seek.payload == Join(node(5), fresh=False)
+    assert seek.payload == RingJoin(node(5), fresh=False)
 
 
 def test_only_the_node_that_got_a_hop_confirms_it() -> None:
-    hops = Hops(Settings(answer_patience=10))
-    routed = Routed(hops.next_number(), Identifier(1), Join(node(1)))
+    hops = Hops(RingSettings(answer_patience=10))
+    routed = Routed(hops.next_number(), Identifier(1), RingJoin(node(1)))
     hops.watch(node(7), routed, Instant(0), 1)
     hops.confirm(node(8), routed.number)
     assert hops.deadline == 10
@@ -128,17 +128,17 @@ def test_only_the_node_that_got_a_hop_confirms_it() -> None:
 
 
 def test_hops_that_are_watched_are_bounded() -> None:
-    hops = Hops(Settings(pending_max=3))
+    hops = Hops(RingSettings(pending_max=3))
     for number in range(5):
-        hops.watch(node(7), Routed(number, Identifier(1), Join(node(1))), Instant(number), 1)
+        hops.watch(node(7), Routed(number, Identifier(1), RingJoin(node(1))), Instant(number), 1)
         hops.check()
     assert [hop.routed.number for hop in hops.through(node(7))] == [2, 3, 4]
 
 
 def test_a_hop_is_confirmed_to_who_sent_it() -> None:
-    member = Member(Seat(node(5), 1), lambda _: 0)
+    member = RingMember(Seat(node(5), 1), lambda _: 0)
     member.found(Instant(0))
-    effects = member.receive(node(9), Routed(4, Identifier(9), Join(node(9))), Instant(0))
+    effects = member.receive(node(9), Routed(4, Identifier(9), RingJoin(node(9))), Instant(0))
     assert ToNode(node(9), Passed(4)) in effects
 
 
@@ -146,7 +146,7 @@ def test_one_of_the_seeds_may_be_down() -> None:
     stand = Stand()
     first = stand.add(1 << 100)
     own = node(1 << 90)
-    newcomer = Member(Seat(own, 9), lambda _: 1)
+    newcomer = RingMember(Seat(own, 9), lambda _: 1)
     stand.members[own] = newcomer
     stand.do(own, newcomer.join([node(77), first.node], stand.now))
     stand.run(1)
@@ -157,7 +157,7 @@ def test_two_rings_that_were_founded_apart_find_together_by_whom_they_were_to_jo
     stand = Stand()
     one = stand.add(1 << 100)
     own = node(1 << 90)
-    other = Member(Seat(own, 9), lambda _: 1)
+    other = RingMember(Seat(own, 9), lambda _: 1)
     stand.do(own, other.join([one.node], stand.now))  # which does not hear of it
     stand.do(own, other.found(stand.now))
     stand.settle()

@@ -7,30 +7,30 @@ import random
 import pytest
 
 from gapless.core.errors import UsageError
-from gapless.scribe.effects import Answer, Begun, Deliver, Missed, ToNode
+from gapless.scribe.effects import Begun, Deliver, MissedRange, RequestOutcome, ToNode
 from gapless.scribe.messages import (
-    Append,
     Ballot,
     Create,
-    Created,
+    LogAppend,
     Prepare,
-    Publication,
     Published,
     Replica,
+    RootPublication,
     Routed,
     Seat,
+    TopicCreated,
     TopicRecord,
     TreeEvent,
 )
 from gapless.scribe.roots import FULL
-from gapless.scribe.settings import Settings
+from gapless.scribe.settings import RingSettings
 from tests.scribe.stand import Stand
 
 
 class Rooted(Stand):
     """A ring, a topic that exists, and one node besides its root."""
 
-    def __init__(self, *, ordered: bool, settings: Settings | None = None) -> None:
+    def __init__(self, *, ordered: bool, settings: RingSettings | None = None) -> None:
         super().__init__(settings)
         dice = random.Random(3)
         for _ in range(8):
@@ -59,8 +59,8 @@ class Rooted(Stand):
     def got(self) -> list[bytes]:
         return [effect.body for _, effect in self.done if isinstance(effect, Deliver)]
 
-    def answers(self) -> list[Answer]:
-        return [e for _, e in self.done if isinstance(e, Answer) and e.number is not None]
+    def answers(self) -> list[RequestOutcome]:
+        return [e for _, e in self.done if isinstance(e, RequestOutcome) and e.number is not None]
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -80,7 +80,7 @@ def test_a_publication_whose_answer_is_lost_is_repeated_and_comes_once(ordered: 
 def test_an_event_that_no_majority_holds_is_neither_sent_down_nor_confirmed() -> None:
     stand = Rooted(ordered=True)
     stand.subscribe()
-    stand.is_lost = lambda _, __, message: isinstance(message, Append)
+    stand.is_lost = lambda _, __, message: isinstance(message, LogAppend)
     stand.publish(b"news")
     stand.run(1)
     assert stand.got() == []
@@ -101,7 +101,7 @@ def test_a_publication_to_no_topic_is_told_so_in_the_end() -> None:
 
 def test_an_answer_to_another_life_of_the_publisher_is_not_ours() -> None:
     stand = Rooted(ordered=True)
-    stand.is_lost = lambda _, __, message: isinstance(message, Publication)
+    stand.is_lost = lambda _, __, message: isinstance(message, RootPublication)
     number = stand.publish(b"news")
     before = Seat(stand.other, 0)
     stale = Published(stand.record.topic, before, number)
@@ -122,7 +122,7 @@ def test_one_that_heard_of_a_group_and_not_who_is_in_it_begins_no_other() -> Non
 
 
 def test_what_nobody_keeps_any_more_is_told_as_missed_and_exactly_that() -> None:
-    stand = Rooted(ordered=True, settings=Settings(buffer_events_max=4))
+    stand = Rooted(ordered=True, settings=RingSettings(buffer_events_max=4))
     stand.subscribe()
     stand.is_lost = lambda _, to, message: isinstance(message, TreeEvent) and to == stand.other
     for number in range(10):
@@ -131,13 +131,13 @@ def test_what_nobody_keeps_any_more_is_told_as_missed_and_exactly_that() -> None
     stand.is_lost = lambda *_: False
     stand.run(10)
     [begun] = [e for _, e in stand.done if isinstance(e, Begun)]
-    [missed] = [e for _, e in stand.done if isinstance(e, Missed)]
+    [missed] = [e for _, e in stand.done if isinstance(e, MissedRange)]
     assert (begun.position, missed.start, missed.end) == (1, 1, 7)
     assert stand.got() == [b"6", b"7", b"8", b"9"]
 
 
 def test_more_publications_than_may_wait_are_refused() -> None:
-    stand = Rooted(ordered=True, settings=Settings(publish_pending_max=2))
+    stand = Rooted(ordered=True, settings=RingSettings(publish_pending_max=2))
     stand.is_lost = lambda *_: True
     stand.publish(b"1")
     stand.publish(b"2")
@@ -146,7 +146,7 @@ def test_more_publications_than_may_wait_are_refused() -> None:
 
 
 def test_more_topics_than_a_node_takes_are_refused() -> None:
-    stand = Rooted(ordered=False, settings=Settings(publish_topics_max=1, records_max=1))
+    stand = Rooted(ordered=False, settings=RingSettings(publish_topics_max=1, records_max=1))
     stand.publish(b"1")
     stand.record = TopicRecord(stand.space.topic_id("other", "x"))
     with pytest.raises(UsageError, match="as many as it may"):
@@ -154,13 +154,13 @@ def test_more_topics_than_a_node_takes_are_refused() -> None:
     root = stand.members[stand.root].roots
     assert list(root.records) == [stand.space.topic_id("t", "x")]
     [refusal] = root.create(Create(stand.record, stand.other), stand.now)
-    assert refusal == ToNode(stand.other, Created(stand.record.topic, FULL))
+    assert refusal == ToNode(stand.other, TopicCreated(stand.record.topic, FULL))
 
 
 def test_settings_that_cannot_be_are_refused() -> None:
     for wrong in ({"leaf_set_size": 5}, {"heartbeat": 0}, {"replicas": 20}):
         with pytest.raises(UsageError):
-            Settings(**wrong)
+            RingSettings(**wrong)
 
 
 def test_an_ordered_topic_is_not_created_again_as_another() -> None:
@@ -168,7 +168,7 @@ def test_an_ordered_topic_is_not_created_again_as_another() -> None:
     other = TopicRecord(stand.record.topic, ordered=False)
     stand.do(stand.other, stand.members[stand.other].create(other, stand.now))
     stand.run(2)
-    answers = [e for _, e in stand.done if isinstance(e, Answer) and e.number is None]
+    answers = [e for _, e in stand.done if isinstance(e, RequestOutcome) and e.number is None]
     assert "another order" in answers[-1].problem
 
 
@@ -185,7 +185,7 @@ def test_an_ordered_event_is_confirmed_with_its_number_also_when_asked_again() -
 
 
 def test_the_log_of_an_ordered_topic_is_bounded_in_bytes_too() -> None:
-    stand = Rooted(ordered=True, settings=Settings(buffer_bytes_max=100))
+    stand = Rooted(ordered=True, settings=RingSettings(buffer_bytes_max=100))
     for _ in range(10):
         stand.publish(b"x" * 30)
         stand.settle()
@@ -204,13 +204,13 @@ def test_an_ordered_topic_begins_with_the_number_that_its_record_says() -> None:
     _, effects = member.publish(record.topic, b"news", stand.now, ordered=True)
     stand.do(stand.other, effects)
     stand.run(2)
-    assert Answer(record.topic, 1, position=700) in [effect for _, effect in stand.done]
+    assert RequestOutcome(record.topic, 1, position=700) in [effect for _, effect in stand.done]
 
 
 def test_nothing_is_left_of_a_topic_that_is_forgotten() -> None:
     stand = Rooted(ordered=True)
     stand.subscribe()
-    stand.is_lost = lambda _, to, message: isinstance(message, Publication | Routed)
+    stand.is_lost = lambda _, to, message: isinstance(message, RootPublication | Routed)
     number = stand.publish(b"news")
     for node, member in stand.members.items():
         stand.do(node, member.forget(stand.record.topic, stand.now))
@@ -224,14 +224,14 @@ def test_nothing_is_left_of_a_topic_that_is_forgotten() -> None:
 
 
 def test_all_timers_keep_pace_with_the_heartbeat() -> None:
-    fast = Settings().at_pace(100_000)
+    fast = RingSettings().at_pace(100_000)
     assert (fast.heartbeat, fast.dead_after, fast.replicas) == (100_000, 600_000, 5)
-    assert fast.at_pace(Settings().heartbeat) == Settings()
+    assert fast.at_pace(RingSettings().heartbeat) == RingSettings()
 
 
 def test_a_record_is_let_go_of_only_when_its_root_has_shown_that_it_has_it() -> None:
     """Nodes that are closer to the topic come, and what is sent to them is lost."""
-    stand = Rooted(ordered=False, settings=Settings(leaf_set_size=8, replicas=3))
+    stand = Rooted(ordered=False, settings=RingSettings(leaf_set_size=8, replicas=3))
     topic = stand.record.topic
 
     def holders() -> set[int]:
@@ -251,7 +251,7 @@ def test_a_record_is_let_go_of_only_when_its_root_has_shown_that_it_has_it() -> 
 
 def test_a_root_that_is_given_a_record_has_it_copied_at_once() -> None:
     """Whoever gave it lets go of it soon."""
-    stand = Rooted(ordered=False, settings=Settings(leaf_set_size=8, replicas=3))
+    stand = Rooted(ordered=False, settings=RingSettings(leaf_set_size=8, replicas=3))
     record = TopicRecord(stand.space.topic_id("other", "x"))
     root = stand.closest(record.topic)
     *_, farthest = sorted(stand.members, key=lambda name: stand.space.rank(record.topic, name))

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from gapless.scribe.identifiers import Identifier, NodeId, TopicId
 from gapless.scribe.messages import Ballot
-from gapless.scribe.topic import ERAS_MAX, SEEN_WIDTH, Topic
+from gapless.scribe.topic import ERAS_MAX, SEEN_WIDTH, TreeTopic
 
 ROOT = NodeId(Identifier(1))
 
 
-def topic() -> Topic:
-    return Topic(TopicId(Identifier(5)))
+def topic() -> TreeTopic:
+    return TreeTopic(TopicId(Identifier(5)))
 
 
 @given(st.lists(st.integers(1, SEEN_WIDTH), max_size=60))

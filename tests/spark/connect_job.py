@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import gapless.spark
 from gapless.pipelines.replay import Replay, plan, replay_rows
 from gapless.pipelines.session import make_session
-from gapless.pipelines.source import Source
+from gapless.pipelines.topic_log import TopicLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +42,7 @@ def main() -> None:
     gapless.spark.register(spark)
     rows = spark.range(0, given["count"], 1, 2).selectExpr("id AS n", "id % 10 AS rare")
     rows.write.format("gapless").option("url", url).option("topic", topic).mode("append").save()
-    replay = Replay(None, Source(url, topic), "n >= 20")
+    replay = Replay(None, TopicLog(url, topic), "n >= 20")
     found = {
         "read": ticks_of(gapless.spark.read_log(spark, url, topic)),
         "filtered": ticks_of(gapless.spark.read_log(spark, url, topic, where="rare = 7")),

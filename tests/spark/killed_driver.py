@@ -21,7 +21,7 @@ from tests.spark.hooked_sink import HANG_S, start_query, wait_for
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.pipelines.archive import Progress
+    from gapless.pipelines.archive import ArchiveProgress
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -50,7 +50,7 @@ def run_and_kill(folder: Path, flags: Sequence[Path], options: dict[str, Any]) -
 def main() -> None:
     from gapless.pipelines.archive_query import start_archive
     from gapless.pipelines.session import make_home, make_session
-    from gapless.pipelines.source import Source
+    from gapless.pipelines.topic_log import TopicLog
     from tests.spark.conftest import CONFIGURATION
 
     given = json.loads(sys.argv[1])
@@ -58,13 +58,13 @@ def main() -> None:
     spark = make_session("local[2]", CONFIGURATION)
     queries = [start_query(spark, *each) for each in given["sinks"]]
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: ArchiveProgress) -> None:
         if progress.stage == "committed" and progress.events:
             Path(given["archive"]["flag"]).touch()
             threading.Event().wait(HANG_S)
 
     url, topic, lake = (given["archive"][key] for key in ("url", "topic", "lake"))
-    for query in (*queries, start_archive(spark, Source(url, topic), lake, tell=tell)):
+    for query in (*queries, start_archive(spark, TopicLog(url, topic), lake, tell=tell)):
         query.awaitTermination()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gapless.client.range import RangeBatch
+from gapless.client.range_reads import RangeBatch
 from gapless.core.events import EventBatch
 from gapless.wire.events import decode_attributes
 from tests.spark.conftest import WAIT_S

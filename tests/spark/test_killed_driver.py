@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from gapless.pipelines.archive import Progress, hold_log
+from gapless.pipelines.archive import ArchiveProgress, hold_log
 from gapless.pipelines.archive_query import CHECKPOINT, start_archive
-from gapless.pipelines.audit import Audited, audit
+from gapless.pipelines.audit import AuditedSubscription, audit
 from gapless.pipelines.lake import Lake
 from gapless.pipelines.replay import Replay, plan, replay_rows
-from gapless.pipelines.source import Source
+from gapless.pipelines.topic_log import TopicLog
 from tests.pipelines.lakes import by_glob, fill
 from tests.pipelines.logs import wait_for_release
 from tests.spark.conftest import WAIT_S
@@ -52,7 +52,7 @@ def wreck(broker: Desk, tmp_path_factory: pytest.TempPathFactory) -> Wreck:
     lake, flag = folder / "lake", folder / "flag"
     with broker.client() as client:
         client.create_topic(TOPIC, pubends=2)
-        hold_log(Source(broker.url, TOPIC), lake)
+        hold_log(TopicLog(broker.url, TOPIC), lake)
         ticks = fill(client, TOPIC, 0, 60)
     sinks = [
         job.arguments(2, hookFlag=str(job.flag), hookCommit=place, hookBatch="1")
@@ -77,7 +77,7 @@ def test_a_sink_publishes_each_row_once_in_order_killed_before_or_after_its_comm
 def test_a_lake_has_each_event_once_whether_its_manifest_or_sparks_checkpoint_knew_last(
     spark: SparkSession, broker: Desk, wreck: Wreck, tmp_path: Path
 ) -> None:
-    lake, ticks, source = wreck.lake, list(wreck.ticks), Source(broker.url, TOPIC)
+    lake, ticks, source = wreck.lake, list(wreck.ticks), TopicLog(broker.url, TOPIC)
     checkpoint = lake / TOPIC / CHECKPOINT
     assert (checkpoint / "offsets" / "0").exists()
     assert not (checkpoint / "commits" / "0").exists(), (
@@ -88,7 +88,7 @@ def test_a_lake_has_each_event_once_whether_its_manifest_or_sparks_checkpoint_kn
         # The next one is stopped when its files are written, and the lake does not have them.
         ticks += fill(client, TOPIC, 60, 40)
 
-        def stop(progress: Progress) -> None:
+        def stop(progress: ArchiveProgress) -> None:
             if progress.stage == "written" and progress.events:
                 raise RuntimeError("stopped on purpose")
 
@@ -111,10 +111,10 @@ def judge(spark: SparkSession, folder: Path, ticks: list[tuple[str, int]], lake:
     lines = [json.dumps({"pubend": pubend, "tick": tick}) for pubend, tick in ticks]
     journal.write_text("\n".join(lines), encoding="utf-8")
     job = Replay(Lake(lake, TOPIC), None, "", "raise")
-    pieces = plan(job)
-    everything = [Audited("all", "", (str(journal),))]
-    rows = replay_rows(spark, job, pieces)
-    findings = audit(spark, rows, everything, folder / "work", pieces.known())
+    planned = plan(job)
+    everything = [AuditedSubscription("all", "", (str(journal),))]
+    rows = replay_rows(spark, job, planned)
+    findings = audit(spark, (job, planned), everything, folder / "work")
     [verdict] = findings.verdicts
     findings.close()
     assert verdict.is_clean

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType
 
 from gapless.client.errors import RefusedError
 from gapless.core.errors import UsageError
 from gapless.core.transaction_messages import FORGOTTEN
 from gapless.spark import staging
-from gapless.spark.rows import Layout
+from gapless.spark.sink_layout import SinkLayout
 from gapless.spark.sink_options import SinkOptions, parse_sink_options
-from gapless.spark.staging import Staged, abort, commit, stage
+from gapless.spark.staging import StagedPartition, abort, commit, stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
-LAYOUT = Layout((("i", 1, pa.int64()),), None, None, (), 0, "")
+LAYOUT = SinkLayout({"i": (1, LongType())}, None, None, (), 0, "")
 PRODUCER = "query"
 
 
@@ -41,12 +42,12 @@ class Sink:
 
     def stage(
         self, batch: int, partition: int, rows: Sequence[int], topics: int = 1, size: int = 3
-    ) -> Staged:
+    ) -> StagedPartition:
         """In Arrow batches of `size`; rows go to the topics in turn."""
         names = [self.topics[i % topics] for i in rows]
         whole = pa.record_batch({"topic": names, "i": list(rows)})
         batches = (whole.slice(start, size) for start in range(0, len(rows), size))
-        return stage(self.options, LAYOUT, batches, Staged(PRODUCER, batch, partition), 0)
+        return stage(self.options, LAYOUT, batches, StagedPartition(PRODUCER, batch, partition), 0)
 
     def published(self, topic: int = 0) -> list[int]:
         with self.broker.client() as client:
@@ -108,7 +109,9 @@ def test_an_abort_spares_what_another_driver_stages_for_the_same_batch(sink: Sin
 def test_each_topic_of_a_batch_is_committed_and_a_repeat_completes_the_rest(sink: Sink) -> None:
     batch = [sink.stage(0, 0, range(6), topics=2), sink.stage(0, 1, range(6, 12), topics=2)]
     only_first = [
-        Staged(each.producer, 0, each.partition, {sink.topics[0]: each.parts[sink.topics[0]]})
+        StagedPartition(
+            each.producer, 0, each.partition, {sink.topics[0]: each.parts[sink.topics[0]]}
+        )
         for each in batch
     ]
     commit(sink.options, only_first)  # and here the driver dies
@@ -130,7 +133,7 @@ def test_a_batch_that_is_older_than_the_last_is_told_from_the_last(sink: Sink) -
 
 def test_a_batch_without_rows_asks_nobody() -> None:
     nowhere = parse_sink_options({"url": "gapless://127.0.0.1:1"}, is_stream=True)
-    staged = stage(nowhere, LAYOUT, iter(()), Staged(PRODUCER, 0, 0), 0)
+    staged = stage(nowhere, LAYOUT, iter(()), StagedPartition(PRODUCER, 0, 0), 0)
     assert commit(nowhere, [staged]) == {}
     abort(nowhere, [staged, None])
 
@@ -139,7 +142,7 @@ def test_an_abort_that_reaches_no_broker_is_left_to_expiry() -> None:
     nowhere = parse_sink_options(
         {"url": "gapless://127.0.0.1:1", "patienceSeconds": "1"}, is_stream=True
     )
-    abort(nowhere, [Staged(PRODUCER, 0, 0, {"t": ("part", 1)})])
+    abort(nowhere, [StagedPartition(PRODUCER, 0, 0, {"t": ("part", 1)})])
 
 
 def test_a_partition_has_so_many_topics_and_no_more(

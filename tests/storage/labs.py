@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from gapless.core.effects import Append
 from gapless.core.errors import StorageDamagedError
 from gapless.storage.disk import DiskVolume
-from gapless.storage.memory import MemoryVolume
 from gapless.storage.segment import Sync
+from gapless.testing.memory_volume import MemoryVolume
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gapless.storage.volume import Limits, Volume
+    from gapless.storage.volume import Volume, VolumeLimits
 
 SMALL_SEGMENT_BYTES = 16 << 10
 """So small that a few commits fill it, and every test meets full segments."""
@@ -32,7 +32,7 @@ NO_SYNC = Sync(file=_nothing, folder=_nothing)
 class Lab(Protocol):
     """Opens one volume, over and over."""
 
-    def open(self, limits: Limits | None = None) -> Volume: ...
+    def open(self, limits: VolumeLimits | None = None) -> Volume: ...
 
     def crash(self) -> Volume:
         """The process ends here and now; the volume as it is found after that."""
@@ -48,7 +48,7 @@ class Lab(Protocol):
 class MemoryLab:
     """A memory volume; a crash is played by the volume itself."""
 
-    def open(self, limits: Limits | None = None) -> MemoryVolume:
+    def open(self, limits: VolumeLimits | None = None) -> MemoryVolume:
         self.volume = MemoryVolume(limits=limits)
         return self.volume
 
@@ -72,12 +72,12 @@ class DiskLab:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._life = 0
-        self._limits: Limits | None = None
+        self._limits: VolumeLimits | None = None
 
     def path(self) -> Path:
         return self._folder / f"life-{self._life}"
 
-    def open(self, limits: Limits | None = None) -> DiskVolume:
+    def open(self, limits: VolumeLimits | None = None) -> DiskVolume:
         self._limits = limits
         self.volume = DiskVolume(
             self.path(), limits=limits, segment_bytes=SMALL_SEGMENT_BYTES, sync=NO_SYNC
@@ -101,7 +101,7 @@ class DiskLab:
         self.volume.close()
 
 
-def small(path: Path, limits: Limits | None = None) -> DiskVolume:
+def small(path: Path, limits: VolumeLimits | None = None) -> DiskVolume:
     """A volume of small segments that does not sync."""
     return DiskVolume(path, limits=limits, segment_bytes=SMALL_SEGMENT_BYTES, sync=NO_SYNC)
 

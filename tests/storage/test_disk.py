@@ -21,7 +21,7 @@ from gapless.storage.disk import DiskVolume
 from gapless.storage.folder import FORMAT
 from gapless.storage.frame import ENTRY_BYTES
 from gapless.storage.segment import PIECES_MAX, Sync
-from gapless.storage.volume import Limits
+from gapless.storage.volume import VolumeLimits
 from tests.storage.labs import NO_SYNC, SMALL_SEGMENT_BYTES, append, indices, small
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def test_a_new_segment_has_its_name_for_good_before_it_is_used(tmp_path: Path) -
 
 
 def test_a_damaged_record_does_not_stop_the_others_from_being_copied(tmp_path: Path) -> None:
-    volume = small(tmp_path, Limits(size_max=8 * SMALL_SEGMENT_BYTES))
+    volume = small(tmp_path, VolumeLimits(size_max=8 * SMALL_SEGMENT_BYTES))
     for index in range(400):
         volume.commit([append(index, size=1000)])
         volume.commit([Append("slow", (index,), (b"needle %d;" % index,)), Chop("a", index)])

@@ -21,7 +21,7 @@ from gapless.core.errors import (
 )
 from gapless.storage.disk import DiskVolume
 from gapless.storage.segment import Sync
-from gapless.storage.volume import Limits
+from gapless.storage.volume import VolumeLimits
 from tests.children import PATIENCE_S
 from tests.storage.labs import NO_SYNC, SMALL_SEGMENT_BYTES, append, indices, small
 
@@ -166,7 +166,7 @@ def test_a_sync_that_fails_during_recovery_fails_the_opening(tmp_path: Path) -> 
 
 def test_the_limit_holds_for_appends_and_not_for_chops(tmp_path: Path) -> None:
     limit = 5 * SMALL_SEGMENT_BYTES
-    volume = small(tmp_path, Limits(size_max=limit))
+    volume = small(tmp_path, VolumeLimits(size_max=limit))
     with suppress(StorageFullError):
         for index in range(1000):
             volume.commit([append(index, size=1000)])
@@ -180,7 +180,7 @@ def test_the_limit_holds_for_appends_and_not_for_chops(tmp_path: Path) -> None:
 
 
 def test_a_full_volume_copies_live_records_together_before_it_refuses(tmp_path: Path) -> None:
-    volume = small(tmp_path, Limits(size_max=6 * SMALL_SEGMENT_BYTES))
+    volume = small(tmp_path, VolumeLimits(size_max=6 * SMALL_SEGMENT_BYTES))
     for index in range(400):
         volume.commit([append(index, size=1000)])
         volume.commit([Append("slow", (index,), (bytes(50),)), Chop("a", index)])

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from gapless.storage.extent import EXTENT_BYTES, Catalogue, Extent, decode_index, encode_index
+from gapless.storage.extent import (
+    EXTENT_BYTES,
+    Extent,
+    ExtentCatalogue,
+    FrameRange,
+    decode_index,
+    encode_index,
+)
 
 
 def extent(
     first: int, last: int, *, segment: int = 1, start: int = 0, end: int = 100, moved: bool = False
 ) -> Extent:
-    return Extent("a", first, last, last - first + 1, moved, segment, start, end)
+    return Extent("a", first, last, last - first + 1, FrameRange(segment, start, end), moved)
 
 
-def shown(catalogue: Catalogue, index: int = 0) -> list[tuple[int, int, int]]:
+def shown(catalogue: ExtentCatalogue, index: int = 0) -> list[tuple[int, int, int]]:
     catalogue.check()
     return [(one.segment, one.first, one.last) for one in catalogue.from_index("a", index)]
 
 
 def test_commits_close_together_share_an_extent() -> None:
-    catalogue = Catalogue()
+    catalogue = ExtentCatalogue()
     step = EXTENT_BYTES // 4
     for number in range(8):
         catalogue.add(extent(number, number, start=number * step, end=(number + 1) * step))
@@ -28,7 +35,7 @@ def test_commits_close_together_share_an_extent() -> None:
 
 
 def test_records_of_one_commit_share_an_extent_however_large_it_is() -> None:
-    catalogue = Catalogue()
+    catalogue = ExtentCatalogue()
     for number in range(50):
         catalogue.add(extent(number, number, start=64, end=64 + 3 * EXTENT_BYTES))
     assert shown(catalogue) == [(1, 0, 49)]
@@ -36,7 +43,7 @@ def test_records_of_one_commit_share_an_extent_however_large_it_is() -> None:
 
 def test_copies_replace_what_they_copy_however_it_was_cut() -> None:
     """After a crash the originals may have been found again, divided in another way."""
-    catalogue = Catalogue()
+    catalogue = ExtentCatalogue()
     for first, last in [(1, 15), (16, 40)]:
         catalogue.add(extent(first, last, start=first * EXTENT_BYTES, end=first * EXTENT_BYTES + 9))
     catalogue.add(extent(41, 50, segment=2))
@@ -47,8 +54,30 @@ def test_copies_replace_what_they_copy_however_it_was_cut() -> None:
     catalogue.forget(1)
 
 
+def test_only_neighbours_of_one_stream_are_copied_together() -> None:
+    """A copy replaces all that lies between its first record and its last."""
+    catalogue = ExtentCatalogue()
+    catalogue.add(extent(0, 9, segment=1, start=0, end=EXTENT_BYTES))
+    catalogue.add(extent(10, 19, segment=1, start=EXTENT_BYTES, end=2 * EXTENT_BYTES))
+    catalogue.add(extent(20, 29, segment=2))
+    catalogue.add(extent(30, 39, segment=1, start=2 * EXTENT_BYTES, end=3 * EXTENT_BYTES))
+    catalogue.add(Extent("b", 40, 49, 10, FrameRange(1, 0, 100)))
+    stretches = [[one.first for one in some] for some in catalogue.stretches(1)]
+    assert stretches == [[0, 10], [30], [40]]
+
+
+def test_what_is_copied_together_has_the_size_of_an_extent() -> None:
+    catalogue = ExtentCatalogue()
+    for number in range(6):
+        start = number * EXTENT_BYTES
+        kept = EXTENT_BYTES // 2
+        frames = FrameRange(1, start, start + EXTENT_BYTES)
+        catalogue.add(Extent("a", number, number, kept, frames))
+    assert list(map(len, catalogue.stretches(1))) == [2, 2, 2]
+
+
 def test_chop_drops_whole_extents_only() -> None:
-    catalogue = Catalogue()
+    catalogue = ExtentCatalogue()
     for number in range(3):
         catalogue.add(extent(10 * number, 10 * number + 9, segment=number))
     catalogue.chop("a", 15)

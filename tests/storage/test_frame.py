@@ -14,10 +14,10 @@ from gapless.storage.frame import (
     TERMINATOR,
     Block,
     Header,
-    Hold,
     Mark,
     Move,
     Section,
+    SegmentHolding,
     decode,
     decode_blocks,
     encode,
@@ -47,7 +47,7 @@ sections = st.one_of(
     st.builds(Put, names, names, st.binary(max_size=50)),
     st.builds(Delete, names, names),
     st.builds(Mark, names, numbers, numbers),
-    st.builds(Hold, numbers, names, numbers),
+    st.builds(SegmentHolding, numbers, names, numbers),
 )
 
 

@@ -11,8 +11,8 @@ import pytest
 from gapless.core.effects import Append, Chop, Put
 from gapless.core.errors import StorageError, StorageFullError, StorageRefusedError
 from gapless.storage.group import GroupCommit
-from gapless.storage.memory import Fault, MemoryVolume
-from gapless.storage.volume import Limits
+from gapless.storage.volume import VolumeLimits
+from gapless.testing.memory_volume import Fault, MemoryVolume
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class GatedVolume(MemoryVolume):
     """Commits only while the gate is open, so that a test decides who waits together."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: VolumeLimits | None = None) -> None:
         super().__init__(limits=limits)
         self.gate = threading.Event()
         self.entered = threading.Semaphore(0)
@@ -38,7 +38,7 @@ class GatedVolume(MemoryVolume):
 
 @pytest.fixture
 def volume() -> GatedVolume:
-    return GatedVolume(Limits(commit_bytes_max=10_000))
+    return GatedVolume(VolumeLimits(commit_bytes_max=10_000))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from gapless.core.client_messages import Deliveries, Publish, Subscribe, Subscri
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, PublisherName, TopicName
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.network import Network, Topic
 from gapless.node.node import Node
 from gapless.testing.checkers.checker import Checker
@@ -91,7 +92,12 @@ class Play:
 
     def _make(self, name: BrokerName, store: Store, now: Instant) -> Node:
         return Node(
-            name, self.network, store, now, attributes_of=decode_attributes, parts=self.parts
+            name,
+            self.network,
+            store,
+            now,
+            encoding=EventEncoding(decode_attributes),
+            parts=self.parts,
         )
 
     def run(self, microseconds: int) -> None:
@@ -149,7 +155,7 @@ class Play:
         return node
 
     def interest(self, broker: str) -> TopicInterest:
-        return self.node(broker).interests.by_topic[T]
+        return self.node(broker).durable.interests.by_topic[T]
 
     def crash(self, broker: str) -> None:
         self.world.processes[BrokerName(broker)].crash()

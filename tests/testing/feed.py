@@ -24,9 +24,10 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, TopicName
 from gapless.filters.filter import Filter
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
+from gapless.node.dispatch import KINDS
 from gapless.node.network import Network, Topic
 from gapless.node.node import Node
-from gapless.node.service import KINDS
 from gapless.testing.record import Record
 from gapless.testing.shapes import cell
 from gapless.testing.trace import Trace
@@ -129,7 +130,9 @@ class Play:
         self.world.run(A_WHILE)
 
     def _make(self, name: BrokerName, store: Store, now: Instant) -> Node:
-        return Node(name, self.network, store, now, attributes_of=decode_attributes, config=CONFIG)
+        return Node(
+            name, self.network, store, now, encoding=EventEncoding(decode_attributes), config=CONFIG
+        )
 
     def reader(self, broker: BrokerName) -> Reader | None:
         """The client at a broker, with a subscription; None while the broker is down."""
@@ -254,7 +257,7 @@ class Play:
         return node
 
     def tree(self, name: BrokerName) -> dict[str, object]:
-        return self.node(name).services.statistics()["reliable"]  # type: ignore[return-value]
+        return self.node(name).services.by_name["reliable"].statistics()
 
 
 def source_of(node: Node) -> str:

@@ -24,7 +24,7 @@ from gapless.core.identity import (
 from gapless.core.ticks import Span
 from gapless.node.config import Config
 from gapless.node.network import Network, Topic
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.testing.record import Publication, Record, Subscription
 from gapless.testing.run import CHECKERS
 from gapless.testing.shapes import cell

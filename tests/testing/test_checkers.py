@@ -23,8 +23,8 @@ from gapless.core.identity import BrokerName, ClientName, Instant, PubendName, T
 from gapless.core.ticks import Span
 from gapless.node.config import Config
 from gapless.node.network import Network, Topic
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.checkers.liveness import EverythingArrives
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.testing.record import Publication, Record, Subscription, Violation
 from gapless.testing.run import CHECKERS
 from gapless.testing.shapes import cell

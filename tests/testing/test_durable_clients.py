@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName, Instant, SubscriptionName, TopicName
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.network import Network, Topic
 from gapless.node.node import Node
 from gapless.testing.actors.clients import MILLISECOND, Publisher, PublisherPlan
@@ -66,8 +67,7 @@ class Stage:
                 network,
                 store,
                 now,
-                attributes_of=decode_attributes,
-                check_events=check_events,
+                encoding=EventEncoding(decode_attributes, check_events),
             )
 
         return make  # type: ignore[return-value]  # it is called like the class

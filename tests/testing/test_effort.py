@@ -9,8 +9,8 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, PubendName, TopicName
 from gapless.core.messages import Ping
 from gapless.core.ticks import Span
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.effort import CountedStore, effort
+from gapless.testing.memory_volume import MemoryVolume
 
 P, T = PubendName("t/0"), TopicName("t")
 

@@ -11,7 +11,7 @@ from gapless.core.identity import BrokerName
 from gapless.node.config import MILLISECOND
 from gapless.node.parts import Parts
 from gapless.propagation.stamp import Stamp
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.testing.planted.faults import parts_with
 from gapless.testing.record import Violation
 from tests.testing.cast import A_WHILE, P, Play, tree

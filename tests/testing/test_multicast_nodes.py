@@ -24,10 +24,11 @@ from gapless.core.client_messages import (
 from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, TopicName
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
+from gapless.node.dispatch import KINDS
 from gapless.node.multicast.name_book import SPACE
 from gapless.node.multicast.requests import TICK_BITS
 from gapless.node.node import Node
-from gapless.node.service import KINDS
 from gapless.testing.links import LinkOptions
 from gapless.testing.record import Record
 from gapless.testing.trace import Trace
@@ -157,7 +158,9 @@ class Play:
         self.customers = [Customer(self.world, name, self.log) for name in self.world.processes]
 
     def _make(self, name: BrokerName, store: Store, now: Instant) -> Node:
-        return Node(name, self.network, store, now, attributes_of=decode_attributes, config=CONFIG)
+        return Node(
+            name, self.network, store, now, encoding=EventEncoding(decode_attributes), config=CONFIG
+        )
 
     @property
     def root(self) -> BrokerName:

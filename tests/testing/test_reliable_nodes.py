@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gapless.tree.broker import TreeBroker
-from gapless.tree.subscriptions import Subscriptions
+from gapless.tree.subscriptions import SubscriptionTable
 from tests.testing.feed import A_WHILE, Play
 
 
@@ -44,8 +44,10 @@ def test_the_same_seed_takes_the_same_course() -> None:
 def test_a_network_whose_tables_forget_a_subscription_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    match = Subscriptions.matching
-    monkeypatch.setattr(Subscriptions, "matching", lambda self, event: match(self, event)[1:])
+    match = SubscriptionTable.matching
+    monkeypatch.setattr(
+        SubscriptionTable, "matching", lambda *some: dict(list(match(*some).items())[1:])
+    )
     play = Play(0)
     play.storm(5)
     play.world.run(A_WHILE)

@@ -20,10 +20,12 @@ from gapless.core.client_messages import Deliveries, Publish, Receipt, Refused, 
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, ClientName, TopicName
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.node import Node
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.checkers.checker import Checker
+from gapless.testing.lattice import strict
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.testing.record import Publication, Record, Subscription
 from gapless.testing.run import CHECKERS
 from gapless.testing.trace import Trace
@@ -114,9 +116,9 @@ class ClusterScenario:
             self.network,
             store,
             now,
-            attributes_of=decode_attributes,
+            encoding=EventEncoding(decode_attributes),
             config=self.config,
-            shadow=True,
+            parts=strict(),
         )
 
     def client(self, broker: str) -> Connection:
@@ -196,7 +198,7 @@ class ClusterScenario:
         for broker, process in self.world.processes.items():
             if not isinstance(process.node, Node):
                 continue  # it is down
-            interest = process.node.interests.by_topic[TOPIC]
+            interest = process.node.durable.interests.by_topic[TOPIC]
             if interest.filtered or interest.flooded:
                 self.notes.append(
                     f"{broker} filtered {interest.filtered}, let {interest.flooded} pass unknown"

@@ -22,6 +22,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName, TopicName
 from gapless.durable.catch_up import CatchUp
 from gapless.node.config import MILLISECOND, SECOND, Config
+from gapless.node.context import EventEncoding
 from gapless.node.network import Network, Topic
 from gapless.node.node import Node
 from gapless.node.parts import Parts
@@ -128,7 +129,15 @@ class Absence:
 
         def make(name: BrokerName, store: Store, now: Instant) -> Node:
             decode = decode_attributes
-            return Node(name, network, store, now, attributes_of=decode, config=config, parts=parts)
+            return Node(
+                name,
+                network,
+                store,
+                now,
+                encoding=EventEncoding(decode),
+                config=config,
+                parts=parts,
+            )
 
         record = Record(network)
         self.steps = BoundedSteps(record, CONFIG)

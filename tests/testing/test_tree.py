@@ -12,6 +12,7 @@ from gapless.testing.tree.options import (
     Tags,
     draw_narrow,
     draw_restless,
+    draw_rounds,
     draw_siege,
     in_mode,
     restless,
@@ -52,6 +53,12 @@ def test_while_as_many_are_out_of_reach_as_are_tolerated_the_others_go_on(seed: 
 @pytest.mark.parametrize("seed", range(10))
 def test_what_is_given_up_is_told_whatever_else_fails(seed: int) -> None:
     outcome = simulate_tree(seed, options=draw_narrow(random.Random(seed)))
+    assert not outcome.violation, (outcome.options, outcome.last_lines)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_while_no_more_fail_than_tolerated_all_goes_on_between_the_others(seed: int) -> None:
+    outcome = simulate_tree(seed, options=draw_rounds(random.Random(seed)))
     assert not outcome.violation, (outcome.options, outcome.last_lines)
 
 

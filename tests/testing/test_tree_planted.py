@@ -10,6 +10,7 @@ import pytest
 from gapless.testing.tree.options import (
     TreeOptions,
     crashing,
+    draw_rounds,
     draw_siege,
     dying,
     flapping,
@@ -28,6 +29,7 @@ SCOPED = in_mode(crashing(1), "source", "scoped")
 UNCLEAN = replace(in_mode(restless(2), "source", "scoped"), faults=("one_way_cut", "cut"))
 DYING = in_mode(dying(1), "source", "scoped")
 SIEGE = draw_siege(random.Random(2))
+ROUNDS = draw_rounds(random.Random(2))
 
 
 FINDS: dict[str, tuple[TreeOptions, str]] = {
@@ -37,11 +39,12 @@ FINDS: dict[str, tuple[TreeOptions, str]] = {
     "no-flush": (restless(0), "a contiguous run"),
     "no-tags": (restless(0), "a contiguous run"),
     "confirmed-window": (SIEGE, "it goes on while brokers are out of reach"),
+    "neighbours-only": (ROUNDS, "it goes on while brokers are out of reach"),
     "no-window": (SIEGE, "AssertionError: I3"),
     "keeps-all": (SIEGE, "it goes on while brokers are out of reach"),
-    "untold": (SIEGE, "a contiguous run"),
+    "untold": (SIEGE, "nothing is lost"),
     "silent-end": (DYING, "that a source has ended is told"),
-    "not-introduced": (SIEGE, "a contiguous run"),
+    "not-introduced": (SIEGE, "nothing is lost"),
     "open-early": (SCOPED, "a contiguous run"),
     "always-clean": (UNCLEAN, "a contiguous run"),
 }
@@ -71,6 +74,7 @@ def test_a_planted_fault_is_found(fault: str) -> None:
         (SCOPED, 1),
         (UNCLEAN, 5),
         (SIEGE, 0),
+        (ROUNDS, 0),
         (DYING, 2),
     ],
 )

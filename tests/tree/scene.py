@@ -10,8 +10,9 @@ from gapless.testing.tree.options import MILLISECOND, TreeOptions, settings_for
 from gapless.testing.tree.run import TreeRun
 
 if TYPE_CHECKING:
-    from gapless.tree.broker import Parts, TreeBroker
-    from gapless.tree.messages import PublicationId, SubscriptionId
+    from gapless.testing.tree.ledger import PublicationId
+    from gapless.tree.broker import TreeBroker, TreeParts
+    from gapless.tree.messages import SubscriptionId
 
 
 class Scene:
@@ -21,7 +22,7 @@ class Scene:
         self,
         edges: str,
         failures_tolerated: int,
-        parts: Parts | None = None,
+        parts: TreeParts | None = None,
         **settings: object,
     ) -> None:
         pairs = [edge.split("-") for edge in edges.split()]
@@ -65,8 +66,8 @@ class Scene:
         self.world.processes[BrokerName(name)].start()
         self.wait()
 
-    def subscribe(self, at: str, condition: str = "") -> SubscriptionId:
-        name = self.world.processes[BrokerName(at)].subscribe(condition)
+    def subscribe(self, at: str, condition: str = "", topic: str = "") -> SubscriptionId:
+        name = self.world.processes[BrokerName(at)].subscribe(condition, topic)
         assert name is not None
         self.wait()
         return name

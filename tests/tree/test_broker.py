@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gapless.core.effects import Tell
 from gapless.core.errors import UsageError
+from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, Instant
 from gapless.testing.record import Violation
 from gapless.testing.tree.planted import PLANTED_PARTS
 from gapless.tree.broker import TreeBroker
-from gapless.tree.messages import TOPIC
+from gapless.tree.messages import Confirmed, TreeDelivery
 from gapless.tree.settings import TreeSettings
+from gapless.wire.events import decode_attributes, encode_event
 from tests.tree.scene import Scene
 
 if TYPE_CHECKING:
-    from gapless.tree.broker import Parts
+    from gapless.tree.broker import TreeParts
+
+ONE = EventBatch((encode_event({"k": 1}, b""),))
 
 
 def test_a_newcomer_gets_its_neighbourhood_and_all_subscriptions() -> None:
@@ -44,12 +49,15 @@ def test_a_newcomer_is_bypassed_to_like_anybody() -> None:
 
 
 def test_a_lone_broker_serves_its_own() -> None:
-    broker = TreeBroker(BrokerName("A"), 1, TreeSettings())
+    broker = TreeBroker(BrokerName("A"), 1, TreeSettings(), attributes_of=decode_attributes)
     broker.fire(Instant(1))
-    name, [accepted] = broker.subscribe("k = 1", Instant(1))
+    name, [accepted] = broker.subscribe("t", "k = 1", Instant(1))
     assert accepted.message.id == name  # type: ignore[union-attr]
-    published, effects = broker.publish({"k": 1}, b"", Instant(1))
-    assert [effect.message.id for effect in effects] == [published, published]  # type: ignore[union-attr]
+    events = EventBatch(tuple(encode_event({"k": k}, b"") for k in (1, 2, 1)))
+    numbers, [delivered, confirmed] = broker.publish("t", events, Instant(1))
+    assert list(numbers) == [1, 2, 3]
+    assert delivered == Tell(TreeDelivery(delivered.message.run, ((name, 0b101),)))  # type: ignore[union-attr]
+    assert confirmed == Tell(Confirmed((1, 2, 3)))
 
 
 def test_a_restarted_broker_takes_no_publication_before_it_knows_what_is_subscribed() -> None:
@@ -58,7 +66,7 @@ def test_a_restarted_broker_takes_no_publication_before_it_knows_what_is_subscri
     process = scene.world.processes[BrokerName("A")]
     process.start()
     with pytest.raises(UsageError, match="still learns"):
-        scene.machine("A").publish({}, b"", scene.run.stage.now)
+        scene.machine("A").publish("", ONE, scene.run.stage.now)
     scene.wait()
     scene.publish("A")
 
@@ -72,7 +80,7 @@ def test_a_full_queue_refuses_publications_and_takes_them_again_later() -> None:
     for _ in range(limit):
         assert process.publish({"k": 1}) is not None
     with pytest.raises(UsageError, match="wait to be confirmed"):
-        machine.publish({"k": 1}, b"", scene.run.stage.now)
+        machine.publish("", ONE, scene.run.stage.now)
     scene.mend()
     assert len(scene.got(subscription)) == limit
     scene.publish("A")
@@ -87,8 +95,8 @@ def test_no_more_than_the_window_is_under_way_on_a_session() -> None:
     for _ in range(window + 20):
         process.publish({"k": 1})
     [sent] = [
-        flight.count
-        for flight in process.machine._publications._flights.values()  # type: ignore[union-attr]
+        each.count
+        for each in process.machine._publications._windows.values()  # type: ignore[union-attr]
     ]
     assert sent == window
 
@@ -154,13 +162,14 @@ def test_who_has_too_much_of_many_sources_gives_it_up_by_himself() -> None:
 
 def test_one_topic_that_waits_for_somebody_costs_others_nothing() -> None:
     scene = Scene("A-B", failures_tolerated=0, queue_max=20)
-    subscription = scene.subscribe("B")
+    subscription = scene.subscribe("B", topic="calm")
+    scene.subscribe("B", topic="busy")
     scene.cut("A", "B")
     process = scene.world.processes[BrokerName("A")]
-    calm = [process.publish({"k": 1, TOPIC: "calm"}) for _ in range(8)]
+    calm = [process.publish({"k": 1}, "calm") for _ in range(8)]
     for _ in range(100):
-        assert process.publish({"k": 1, TOPIC: "busy"}) is not None
-    assert process.publish({"k": 1, TOPIC: "calm"}) is not None
+        assert process.publish({"k": 1}, "busy") is not None
+    assert process.publish({"k": 1}, "calm") is not None
     scene.mend()
     assert scene.got(subscription)[:8] == calm
     assert scene.run.ledger.losses == 1
@@ -226,7 +235,7 @@ def test_who_joins_at_one_that_has_not_been_let_in_waits_with_it() -> None:
         assert not scene.machine(name).is_ready
         assert scene.machine(name).edges == ()
         with pytest.raises(UsageError, match="still learns"):
-            scene.machine(name).publish({}, b"", scene.run.stage.now)
+            scene.machine(name).publish("", ONE, scene.run.stage.now)
     scene.restart("B")
     scene.wait()
     published = [scene.publish(name) for name in ("N", "M")]
@@ -280,7 +289,7 @@ def test_publications_for_an_unreachable_subscriber_wait_for_it() -> None:
 def test_a_subscription_of_an_unreadable_condition_changes_nothing() -> None:
     scene = Scene("A-B", failures_tolerated=0)
     with pytest.raises(ValueError, match="condition"):
-        scene.machine("A").subscribe("k =", scene.run.stage.now)
+        scene.machine("A").subscribe("", "k =", scene.run.stage.now)
     assert scene.machine("A").statistics()["subscriptions"] == 0
 
 
@@ -340,7 +349,7 @@ def test_a_restarted_broker_learns_of_a_neighbour_it_cannot_reach_from_those_beh
     assert scene.got(subscription) == [published]
 
 
-def queued_before(parts: Parts | None) -> None:
+def queued_before(parts: TreeParts | None) -> None:
     """C was sent a publication for D, who is away; A subscribes; C crashes and is sent it again."""
     scene = Scene("A-C B-C C-D", failures_tolerated=0, parts=parts)
     first = scene.subscribe("D", "k = 1")
@@ -382,7 +391,7 @@ def test_a_batch_that_does_not_fit_is_refused_whole() -> None:
     scene = Scene("A-B", failures_tolerated=0)
     machine, limit = scene.machine("A"), scene.run.options.settings.queue_max
     with pytest.raises(UsageError, match="wait to be confirmed"):
-        machine.publish_batch([({}, b"")] * (limit + 1), scene.run.stage.now)
+        machine.publish("", EventBatch(ONE.events * (limit + 1)), scene.run.stage.now)
     assert machine.statistics()["queued_publications"] == 0
 
 
@@ -390,7 +399,7 @@ def test_a_broker_without_room_refuses_and_the_subscription_ends_where_it_began(
     scene = Scene("A-B B-C", failures_tolerated=1, remote_subscriptions_max=2)
     kept = [scene.subscribe("A"), scene.subscribe("B")]
     refused = scene.subscribe("A")  # B has room for it, C has not
-    told = [line for line in scene.run._trace.last if "Refused" in line]
+    told = [line for line in scene.run._trace.last if "NoRoom" in line]
     assert any(line.startswith("A tells", line.index(" ") + 1) for line in told)
     for name in "ABC":
         assert set(scene.machine(name).tags()) == {*kept}
@@ -412,7 +421,7 @@ def test_a_newcomer_takes_no_publication_before_it_has_joined() -> None:
     own = scene.subscribe("N")
     assert own not in scene.world.processes[BrokerName("N")].in_force
     with pytest.raises(UsageError, match="still learns"):
-        scene.machine("N").publish({}, b"", scene.run.stage.now)
+        scene.machine("N").publish("", ONE, scene.run.stage.now)
     scene.restart("B")
     published = scene.publish("N")
     assert scene.got(subscription) == [published]

@@ -46,7 +46,9 @@ class Pair:
             self.post(A if sender == B else B, end.receive_beat(sender, send.message, self.now))
         else:
             assert isinstance(send.message, Carried)
-            self.arrived += end.receive(sender, send.message)
+            messages, beats = end.receive(sender, send.message)
+            self.arrived += messages
+            self.post(A if sender == B else B, beats)
 
     def pass_time(self, by: int, *, losing: bool = False) -> None:
         for _ in range(by // 10):
@@ -99,7 +101,7 @@ def test_one_who_never_answers_has_failed_and_one_not_wanted_is_idle() -> None:
     assert alone.reach(B) is Reach.IDLE
 
 
-def test_a_message_that_is_missing_ends_the_session_at_both_ends() -> None:
+def test_a_message_that_is_missing_ends_the_session_at_both_ends_before_the_next_beat() -> None:
     pair = connected()
     sessions = (pair.ends[A].session(B), pair.ends[B].session(A))
     first = pair.ends[A].send(B, (SyncSummary(),))
@@ -107,7 +109,6 @@ def test_a_message_that_is_missing_ends_the_session_at_both_ends() -> None:
     pair.post(A, pair.ends[A].send(B, (SyncEnd(),)))
     pair.deliver()
     assert pair.arrived == []
-    pair.pass_time(20)
     assert pair.reaches() == (Reach.UP, Reach.UP)
     after = (pair.ends[A].session(B), pair.ends[B].session(A))
     assert after[0] > sessions[0]

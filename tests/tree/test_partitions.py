@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gapless.core.identity import BrokerName
 from gapless.tree.frontier import Frontier
-from gapless.tree.messages import Hop, PartitionId, Publication, PublicationId
+from gapless.tree.messages import Hop, PartitionId, PublicationRun
 from gapless.tree.neighbourhood import Neighbourhood
 from gapless.tree.partitions import Partitions, is_closed, joined
 
@@ -38,8 +38,8 @@ def test_a_subscription_is_not_closed_by_what_lies_towards_its_source_or_was_rea
 def test_a_source_is_closed_if_it_is_on_the_partition_or_its_way_leads_over_the_end() -> None:
     partition = PartitionId(A, 1, 1, (B, C))
 
-    def published(source: BrokerName, *way: BrokerName) -> Publication:
-        return Publication(PublicationId(source, 1, 1), tuple(Hop(b, None) for b in way))
+    def published(source: BrokerName, *way: BrokerName) -> PublicationRun:
+        return PublicationRun(source, 1, (1,), tuple(Hop(b, None) for b in way))
 
     assert is_closed(partition, published(B, B))
     assert is_closed(partition, published(D, B, C, D))
@@ -48,15 +48,16 @@ def test_a_source_is_closed_if_it_is_on_the_partition_or_its_way_leads_over_the_
 
 def test_a_tag_closes_nothing_behind_those_that_it_leaves_open() -> None:
     tag = PartitionId(A, 1, 1, (B, C), open=(D,))
-    behind = PublicationId(BrokerName("E"), 1, 1)
 
-    def came(*way: str) -> Publication:
-        return Publication(behind, tuple(Hop(BrokerName(b), None) for b in way))
+    def came(*way: str) -> PublicationRun:
+        return PublicationRun(
+            BrokerName("E"), 1, (1,), tuple(Hop(BrokerName(b), None) for b in way)
+        )
 
     assert not is_closed(tag, came("A", "B", "C", "D", "E"))
     assert is_closed(tag, came("A", "B", "C", "X", "E"))
     assert not is_closed(tag, came("A", "B", "E"))
-    assert is_closed(tag, Publication(PublicationId(B, 1, 1), (Hop(B, None),)))
+    assert is_closed(tag, PublicationRun(B, 1, (1,), (Hop(B, None),)))
 
 
 def test_tags_of_one_partition_become_one_that_is_open_to_all() -> None:

@@ -15,30 +15,30 @@ CREDENTIAL = m.Credential("feed", ("publish",), b"proof")
 LINEUP = m.Lineup(BALLOT, (SEAT,), active=True)
 ENTRY = m.LogEntry(SEAT, 4, b"body")
 STATE = m.GroupState(RECORD, LINEUP, 7, (ENTRY,), ((SEAT, 4),))
-PUBLICATION = m.Publication(TOPIC, SEAT, 4, 2, b"body", CREDENTIAL)
-SUBSCRIBE = m.Subscribe(TOPIC, NODE, ordered=True, position=9, credential=CREDENTIAL)
+PUBLICATION = m.RootPublication(TOPIC, SEAT, 4, 2, b"body", CREDENTIAL)
+SUBSCRIBE = m.Graft(TOPIC, NODE, ordered=True, position=9, credential=CREDENTIAL)
 
 INNER: tuple[m.ScribeMessage, ...] = (
-    m.Ping(3),
+    m.LeafPing(3),
     m.Probe(3, (NODE, OTHER), active=False),
     m.ProbeReply(3, (NODE,)),
-    m.Routed(1, TOPIC, m.Join(NODE, fresh=False, contacts=(OTHER,)), near=True, hops=2),
+    m.Routed(1, TOPIC, m.RingJoin(NODE, fresh=False, contacts=(OTHER,)), near=True, hops=2),
     m.Routed(2, TOPIC, m.Create(RECORD, NODE, CREDENTIAL)),
     m.Routed(3, TOPIC, SUBSCRIBE),
     m.Routed(4, TOPIC, PUBLICATION),
-    m.Welcome((NODE,), (OTHER,)),
+    m.RingWelcome((NODE,), (OTHER,)),
     m.Leave(),
     m.RowQuery(1, (NODE,)),
-    m.Row((NODE,)),
+    m.RowReply((NODE,)),
     m.Passed(4),
-    m.Created(TOPIC, "no room"),
+    m.TopicCreated(TOPIC, "no room"),
     SUBSCRIBE,
     m.Adopted(TOPIC, (NODE,), 9, rooted=True),
     m.Divert(TOPIC, (NODE, OTHER)),
-    m.Unsubscribe((TOPIC,)),
+    m.Prune((TOPIC,)),
     m.Refresh(((TOPIC, True, 9), (TOPIC, False, None))),
-    m.Heartbeat((m.Beat(TOPIC, (NODE,), 9, rooted=True),)),
-    m.Denied(TOPIC, "not genuine"),
+    m.Heartbeat((m.TopicBeat(TOPIC, (NODE,), 9, rooted=True),)),
+    m.AccessDenied(TOPIC, "not genuine"),
     PUBLICATION,
     m.Published(TOPIC, SEAT, 4, "no such topic", final=False, position=9),
     m.TreeEvent(TOPIC, 9, b"body", BALLOT),
@@ -49,7 +49,7 @@ INNER: tuple[m.ScribeMessage, ...] = (
     m.Promise(TOPIC, BALLOT, SEAT, STATE, LINEUP),
     m.Outvoted(TOPIC, BALLOT),
     m.Accept(STATE),
-    m.Append(TOPIC, BALLOT, 7, (ENTRY,), True),
+    m.LogAppend(TOPIC, BALLOT, 7, (ENTRY,), True),
     m.Appended(TOPIC, BALLOT, SEAT, 8),
     m.Hint(RECORD, LINEUP),
     m.Retired(TOPIC, LINEUP),
@@ -58,5 +58,5 @@ INNER: tuple[m.ScribeMessage, ...] = (
 RINGED = {
     f"ringed {index}: {type(each).__name__}": m.Ringed((each,)) for index, each in enumerate(INNER)
 } | {
-    "ringed with names": m.Ringed((m.Ping(3), m.Leave()), (BrokerName("b2"), BrokerName("b3"))),
+    "ringed with names": m.Ringed((m.LeafPing(3), m.Leave()), (BrokerName("b2"), BrokerName("b3"))),
 }

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.core.errors import WireError
 from gapless.core.events import EventBatch
 from gapless.core.identity import PublisherName
-from gapless.core.located import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.wire import attribute_rows, parse
 from gapless.wire.attribute_rows import AttributeRows, check_plain
 from gapless.wire.events import check_events, decode_attributes, encode_event
@@ -21,15 +21,15 @@ from tests.wire.test_survey import NAMES, VALUES, WANTED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gapless.core.attribute_table import AttributeTable
     from gapless.core.events import Value
-    from gapless.core.located import Located
 
 KINDS = {bool: BOOL, int: INT, float: FLOAT, str: TEXT, type(None): MISSING}
 FEED = PublisherName("feed")
 GOOD = encode_event({"a": 1, "price": 2.5, "s": "tëxt", "t": True}, b"body", FEED, 7)
 
 
-def value_at(located: Located, row: int, event: int) -> Value | None:
+def value_at(located: AttributeTable, row: int, event: int) -> Value | None:
     kind, number = located.kinds[row, event], located.values[row, event]
     if kind == TEXT:
         start, length = located.starts[row, event], located.lengths[row, event]

@@ -13,7 +13,7 @@ from gapless.client.columns import VALUE
 from gapless.core.errors import EventError
 from gapless.core.events import EventBatch
 from gapless.wire import columnar
-from gapless.wire.columnar import Columns, check_attribute_name, encode_columns, encode_json
+from gapless.wire.columnar import EventColumns, check_attribute_name, encode_columns, encode_json
 from gapless.wire.events import check_events, encode_event
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ MAP = st.dictionaries(
 )
 
 
-def read(columns: Columns) -> list[tuple[dict[str, Any], bytes]]:
+def read(columns: EventColumns) -> list[tuple[dict[str, Any], bytes]]:
     contents = check_events(EventBatch(tuple(encode_columns(columns))))
     return [(content.attributes, content.body) for content in contents]
 
@@ -56,7 +56,7 @@ def test_columns_give_the_events_that_rows_give(rows: list[tuple[Any, bytes | No
         name: pa.array([row[name] for row, _ in rows], kind) for name, kind in KINDS.items()
     }
     bodies = pa.array([body for _, body in rows], pa.binary())
-    found = read(Columns(len(rows), attributes, None, bodies))
+    found = read(EventColumns(len(rows), attributes, None, bodies))
     assert found == [expected(present(row), body or b"") for row, body in rows]
     kinds = [{name: type(value) for name, value in each.items()} for each, _ in found]
     assert kinds == [{name: type(value) for name, value in present(row).items()} for row, _ in rows]
@@ -75,26 +75,28 @@ def test_a_map_gives_attributes_of_any_names_and_types(rows: list[Any], skipped:
         pa.map_(pa.string(), VALUE),
     ).slice(skipped)
     wanted = [expected(present(row or {}), b"") for row in rows[skipped:]]
-    assert read(Columns(len(wanted), {}, maps)) == wanted
+    assert read(EventColumns(len(wanted), {}, maps)) == wanted
 
 
 def test_a_column_counts_before_an_entry_of_the_map_with_its_name() -> None:
     maps = pa.array([[("a", 1), ("b", 2)]], pa.map_(pa.string(), pa.int64()))
-    assert read(Columns(1, {"a": pa.array(["x"])}, maps)) == [({"a": "x", "b": 2}, b"")]
+    assert read(EventColumns(1, {"a": pa.array(["x"])}, maps)) == [({"a": "x", "b": 2}, b"")]
 
 
 def test_large_columns_are_encoded_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = Columns(9, {"i": pa.array(range(9))}, None, pa.array([bytes([i]) for i in range(9)]))
+    columns = EventColumns(
+        9, {"i": pa.array(range(9))}, None, pa.array([bytes([i]) for i in range(9)])
+    )
     monkeypatch.setattr(columnar, "SLICE_BYTES_MAX", 30)
     assert read(columns) == [({"i": i}, bytes([i])) for i in range(9)]
 
 
 def test_what_the_broker_would_refuse_is_refused_before_it_is_sent() -> None:
     with pytest.raises(EventError, match="limit is 100"):
-        list(encode_columns(Columns(1, {}, None, pa.array([b"x" * 200])), event_bytes_max=100))
+        list(encode_columns(EventColumns(1, {}, None, pa.array([b"x" * 200])), event_bytes_max=100))
     wide = {f"a{i}": pa.array([True]) for i in range(257)}
     with pytest.raises(EventError, match="257 attributes"):
-        list(encode_columns(Columns(1, wide)))
+        list(encode_columns(EventColumns(1, wide)))
     with pytest.raises(EventError, match="empty"):
         check_attribute_name("")
 

@@ -24,7 +24,6 @@ from gapless.wire.events import (
     Content,
     check_events,
     decode_attributes,
-    decode_body,
     decode_event,
     decode_events,
     encode_event,
@@ -42,7 +41,6 @@ PLACE = (TopicName("trades"), PubendName("trades/0"), Tick(5))
 
 READERS: list[Callable[[bytes], object]] = [
     lambda encoded: decode_attributes(EventBatch((PLAIN, encoded))),
-    decode_body,
     lambda encoded: decode_event(encoded, *PLACE),
     lambda encoded: decode_events(EventBatch((encoded,)), PLACE[0], PLACE[1:2], PLACE[2:]),
     lambda encoded: check_events(EventBatch((PLAIN, encoded))),
@@ -59,7 +57,6 @@ def test_an_event_comes_out_as_it_went_in(
     whole = Event(given_attributes, body, *PLACE, publisher, sequence)
     assert decode_event(encoded, *PLACE) == whole
     assert decode_attributes(batch) == [{}, given_attributes]
-    assert decode_body(encoded) == body
     content = Content(given_attributes, body, publisher, sequence)
     assert check_events(batch) == [Content({}), content]
     kinds = [type(value) for value in decode_attributes(batch)[1].values()]
@@ -294,7 +291,6 @@ def test_fields_of_a_later_version_are_skipped() -> None:
     later = pack([{"a": 1}, b"body", "feed", 7, {"new": [1]}, 9])
     assert decode_event(later, *PLACE) == Event({"a": 1}, b"body", *PLACE, PublisherName("feed"), 7)
     assert decode_attributes(EventBatch((later,))) == [{"a": 1}]
-    assert decode_body(later) == b"body"
     assert len(check_events(EventBatch((later,)))) == 1
 
 
@@ -308,7 +304,7 @@ def test_attributes_are_read_without_looking_at_the_body() -> None:
     strange = pack([{"a": 1}, ["not", "a", "body"]])
     assert decode_attributes(EventBatch((strange,))) == [{"a": 1}]
     with pytest.raises(WireError, match="an event does not decode"):
-        decode_body(strange)
+        decode_event(strange, *PLACE)
 
 
 def test_an_empty_batch_is_fine() -> None:

@@ -32,7 +32,7 @@ from gapless.core.lengths import (
 )
 from gapless.core.ticks import PUBEND_COUNT_MAX
 from gapless.core.topic_messages import CreateTopic
-from gapless.node.service import KINDS as SERVICE_KINDS
+from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.wire.kinds import KINDS, codec
 
 if TYPE_CHECKING:

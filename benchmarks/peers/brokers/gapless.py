@@ -142,7 +142,7 @@ class BestEffort(Library):
         due_s = self._sent_s + LINGER_S
         if len(self._fresh) >= BATCH_EVENTS_MAX:
             self._send()
-            await self._client.wait_writable()
+            await self._client.channel.wait_writable()
         elif self._sending is None and due_s <= loop.time():
             self._sending = loop.call_soon(self._send)
         elif self._sending is None:
@@ -154,7 +154,9 @@ class BestEffort(Library):
             self._sending = None
         self._sent_s = asyncio.get_running_loop().time()
         fresh, self._fresh = self._fresh, []
-        self._client.send(Publish(TopicName(TOPIC), 0, EventBatch(tuple(encode_events(fresh)))))
+        self._client.channel.send(
+            Publish(TopicName(TOPIC), 0, EventBatch(tuple(encode_events(fresh))))
+        )
 
 
 class Gapless(Peer):

@@ -20,6 +20,7 @@ from gapless.core.ticks import Span, tick_at
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
 from gapless.node.deadlines import earliest
+from gapless.node.delivery.connections import ClientConnections
 from gapless.node.delivery.pace import Pace
 from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.routing import Routing
@@ -53,7 +54,7 @@ class BestEffort:
         self.check_events = check_events or attributes_of
         self.cell = network.cell_of[name]
         self.routing = Routing(name, network, config, now)
-        self.subscribers = Subscribers(config, attributes_of)
+        self.subscribers = Subscribers(config, attributes_of, ClientConnections())
         self.pace = Pace(config)
         self._ends: dict[PubendName, int] = {}
         self._held: dict[PubendName, Settled] = {}  # what waits for its time
@@ -72,7 +73,7 @@ class BestEffort:
         return effects
 
     def link_up(self, peer: PeerName, now: Instant) -> list[Effect]:
-        self.subscribers.connect(ClientName(peer))
+        self.subscribers.clients.connect(ClientName(peer))
         return []
 
     def link_down(self, peer: PeerName, now: Instant) -> list[Effect]:
@@ -95,7 +96,7 @@ class BestEffort:
             case Subscribe():
                 return self._subscribe(ClientName(sender), message)
             case Consumed(count=count):
-                self.subscribers.consumed(ClientName(sender), count)
+                self.subscribers.clients[ClientName(sender)].consume(count)
                 return []
             case _:
                 raise AssertionError(f"{message} has no place in best effort")

@@ -35,7 +35,7 @@ from gapless.broker.dialler import Dialler
 from gapless.broker.disk import Disk
 from gapless.broker.event_reader import EventReader
 from gapless.broker.link import Link
-from gapless.broker.links import Links
+from gapless.broker.link_table import Links
 from gapless.broker.log_survey import LogSurvey, LookAhead
 from gapless.broker.logs import logger
 from gapless.broker.memory import LinkMemory
@@ -47,14 +47,17 @@ from gapless.broker.settings import Settings
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.node import Node
 from gapless.node.parts import Parts
 from gapless.storage.disk import DiskVolume
+from gapless.storage.replica.store import StorageFencedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gapless.broker.admin.port import Admin
+    from gapless.broker.lease import Holding
     from gapless.broker.security.access import Access
     from gapless.core.effects import Persist
     from gapless.core.identity import BrokerName, PeerName
@@ -73,7 +76,9 @@ class Broker:
         network: Network,
         settings: Settings,
         config: Config | None = None,
+        holding: Holding | None = None,
     ) -> None:
+        """`holding`: the lease under which it runs, if its commits go to a store too."""
         if not __debug__:
             raise UsageError("a broker does not run under python -O", "Run it without -O.")
         if name not in network.cell_of:
@@ -90,6 +95,7 @@ class Broker:
         self._network = network
         self._limits = config or Config()
         self._is_closed = False
+        self._holding = holding
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -97,7 +103,9 @@ class Broker:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._address_wanted()  # a slip of the pen is told before a folder is made
         self._secure()
-        volume = self._volume = DiskVolume(self.folder / "volume")
+        holding = self._holding
+        volume = holding.volume if holding else DiskVolume(self.folder / "volume")
+        self._volume = volume
         logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})
         volume.on_damage(tell_damage)
         quotas = self._quotas()
@@ -113,14 +121,12 @@ class Broker:
             self._network,
             volume,
             clock.read(),
-            attributes_of=reader.attributes_of,
-            check_events=reader.check,
-            survey=survey,
+            encoding=EventEncoding(reader.attributes_of, reader.check, survey),
             config=self._limits,
             parts=Parts(subscribers=TimedSubscribers),
         )
         if self.settings.join is not None:
-            node.services.wait_to_join()
+            node.wait_to_join()
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         quotas.durable = owned(node)
         self._disk = Disk(volume, self._pump.carry_out, self.fail)
@@ -133,7 +139,8 @@ class Broker:
         if self.settings.join is not None:
             self._links.hello = replace(self._links.hello, address=self.address)
         self._pump.start()
-        self._ahead = LookAhead(node.ranges.outlook, survey)
+        self._watch_lease()
+        self._ahead = LookAhead(node.durable.ranges.outlook, survey)
         self._dialler = Dialler(self._links)
         self.is_ready = True
         logger.info(
@@ -258,9 +265,13 @@ class Broker:
     def fail(self, error: BaseException) -> None:
         """The broker cannot go on: whoever waits learns why."""
         self._pump.stop()
+        if self._holding is not None:
+            self._holding.stop()
         self.is_ready = False
         if not self._failure.done():
-            if isinstance(error, StorageError):
+            if isinstance(error, StorageFencedError):
+                logger.warning("the lease is lost", extra={"reason": error.problem})
+            elif isinstance(error, StorageError):
                 logger.error("the disk failed", extra={"reason": str(error)})
             else:
                 logger.error("an invariant is broken", exc_info=error)
@@ -283,6 +294,8 @@ class Broker:
             self._pump.leave()
             await self._disk.wait_idle()
         self._pump.stop()
+        if self._holding is not None:
+            await self._let_go(self._holding)
         await self._part()
         if self._admin is not None:
             await self._admin.close()
@@ -290,6 +303,22 @@ class Broker:
         if self._failure.done():
             self._failure.exception()  # whoever waited has it; nobody else needs to
         logger.info("broker stopped", extra={"broker": self.name})
+
+    def _watch_lease(self) -> None:
+        """Look a few times in each lease whether it has ended, though nothing happens."""
+        if self._holding is not None and not (self._failure.done() or self._is_closed):
+            if self._holding.has_ended():
+                self.fail(self._holding.ended())
+            else:
+                loop = asyncio.get_running_loop()
+                loop.call_later(self._holding.watch_s, self._watch_lease)
+
+    async def _let_go(self, holding: Holding) -> None:
+        """Let a standby take over. After the lease nothing is said any more, not even goodbye."""
+        if holding.has_ended():
+            for link in list(self._links.all):
+                link.abort()
+        await asyncio.to_thread(holding.release)
 
     async def _part(self) -> None:
         """Say goodbye to all, and give them a while to take it. A connection that the system had
@@ -321,6 +350,9 @@ class Broker:
         self._disk.write(effect)
 
     def flush(self) -> None:
+        if self._holding is not None and not self._is_closed and self._holding.has_ended():
+            self.fail(self._holding.ended())
+            return
         self._disk.flush()
         self._links.flush()
 
@@ -351,6 +383,7 @@ class Broker:
                 "full": self._disk.full,
                 **asdict(self._volume.statistics()),
             },
+            **({"store": self._holding.statistics()} if self._holding else {}),
         }
 
 

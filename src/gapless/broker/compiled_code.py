@@ -25,7 +25,7 @@ from gapless.broker.logs import logger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gapless.filters.matching.kernels import Entry
+    from gapless.filters.matching.kernels import EntryPoint
 
 CodeT = TypeVar("CodeT")
 
@@ -76,19 +76,19 @@ class Compiled(Generic[CodeT]):
             logger.warning(self._without, exc_info=True)
 
 
-def find_uncompiled() -> list[Entry]:
+def find_uncompiled() -> list[EntryPoint]:
     """The functions that a broker may load and that are not compiled on this machine yet."""
     from numba import float64, int64, uint8
 
     from gapless.filters.matching import kernels
-    from gapless.filters.matching.kernels import FIXED_BYTES, WORDS, Entry
+    from gapless.filters.matching.kernels import FIXED_BYTES, WORDS, EntryPoint
     from gapless.wire import parse
 
     places = int64[:, ::1]
     columns = (uint8[:, ::1], float64[:, ::1], places, places)
     reading = (  # as `wire.attribute_rows` calls them
-        Entry(parse.is_plain, (FIXED_BYTES, WORDS, int64, int64)),
-        Entry(parse.locate, (FIXED_BYTES, WORDS, FIXED_BYTES, WORDS, *columns)),
+        EntryPoint(parse.is_plain, (FIXED_BYTES, WORDS, int64, int64)),
+        EntryPoint(parse.locate, (FIXED_BYTES, WORDS, FIXED_BYTES, WORDS, *columns)),
     )
     return [entry for entry in (*kernels.ENTRIES, *reading) if not entry.is_ready()]
 

@@ -1,12 +1,12 @@
 """The dialler: keeps a link to every neighbour that is ours to dial, for as long as it runs.
 
-Of two neighbours the one whose name sorts first dials. After a failure it waits a little, at
-random so that brokers which lost the same neighbour do not all return at once, and longer each
-time; once a link was up, it starts with short waits again.
-Who would dial a broker that has just started may be in the middle of a long wait: so that broker
-knocks. It connects once, says who it is, and is refused as ever, but dialled at once.
-A broker further away is dialled once when something is to be sent there: whoever wants to reach it
-says so again.
+Of two neighbours the one whose name sorts first dials. After a failure it waits, longer each time,
+and at random, so that brokers which lost the same neighbour do not all return at once. After a link
+was up it starts with short waits again.
+The neighbour of a broker that has just started may be in the middle of a long wait. So that broker
+knocks: it connects once and says Hello. The neighbour refuses that link as always, but dials at
+once.
+A broker further away is dialled once when something is to be sent there, and again when more is.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from gapless.broker.addresses import parse_address
 from gapless.broker.link import Link
-from gapless.broker.links import ANYBODY
+from gapless.broker.link_table import ANYBODY
 from gapless.broker.logs import logger
 from gapless.wire.kinds import codec
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from gapless.broker.links import Links
+    from gapless.broker.link_table import Links
     from gapless.core.identity import BrokerName
 
 KNOCK_BYTES = 1 << 12
@@ -68,6 +68,7 @@ class Dialler:
             try:
                 link = await self._dial(name)
             except OSError as error:
+                self._note(name, error)
                 if not told:
                     logger.warning("no answer", extra={"peer": name, "error": str(error)})
                 told = True
@@ -81,7 +82,7 @@ class Dialler:
                 wait_s = min(2 * wait_s, self._settings.redial_longest_s)
 
     async def _is_knocked(self, name: BrokerName, wait_s: float) -> bool:
-        """Wait so long, or until the other has started and says so."""
+        """Wait, at most until the other broker knocks; whether it did."""
         event = self._knocked[name]
         try:
             async with asyncio.timeout(wait_s):
@@ -96,8 +97,8 @@ class Dialler:
             self._knocked[name].set()
 
     async def _knock(self, name: BrokerName) -> None:
-        """We have started: let this one know, who dials us. If it does not run, it will, and then
-        it dials by itself."""
+        """Tell a neighbour, who dials us, that we have started. If it does not run, it will dial
+        when it starts."""
         hello = codec().frames([self._links.hello])
         try:
             async with asyncio.timeout(self._settings.hello_patience_s):
@@ -106,11 +107,17 @@ class Dialler:
                 try:
                     writer.write(hello)
                     while await reader.read(KNOCK_BYTES):
-                        pass  # until it has heard us, and closes
+                        pass  # until it has read our Hello, and closes
                 finally:
                     writer.transport.abort()
         except OSError as error:
+            self._note(name, error)
             logger.debug("no answer", extra={"peer": name, "error": str(error)})
+
+    def _note(self, name: BrokerName, error: OSError) -> None:
+        """A refused dial says that no broker runs there: the node need not wait for its silence."""
+        if isinstance(error, ConnectionRefusedError) and name != ANYBODY:
+            self._links.give_up(name)
 
     @property
     def _context(self) -> SSLContext | None:

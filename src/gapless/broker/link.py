@@ -1,32 +1,29 @@
 """One link: a TCP connection to a client or to another broker, from its Hello to its Goodbye.
 
 Theory of operation
-    Both ends say `Hello` at once; until the other's has come nothing else is taken. Where there is
-    security, who was connected to says it only when the other has proved who it is. What arrives
-    is cut into frames, decoded, and handed over message by message. What is to be sent is queued
-    and leaves at the end of the loop's turn as one write.
-    A large frame is read only when there is room for all of it (`room`), and only if its kind and
-    its sender's rights, which its first bytes tell, allow it; one that is not whole in time
-    ends the link. Messages that were read wait while their sender does not read its answers: long
-    answers leave one by one, so that no more than one is prepared beyond the bound.
+    `wire.link` is the machine of Hello, keep-alive and Goodbye; this is its driver over asyncio.
+    Without security the broker says `Hello` at once; with it, only when the other end has proved
+    its identity. Messages to send are queued and leave at the end of the loop's turn as one write.
+    The broker reads a large frame only when there is room for all of it (`room`), and only if the
+    frame's first bytes name a kind and a topic that its sender has the right to. Messages that were
+    read wait while their sender does not read its answers. Long answers leave one by one, so that
+    no more than one is prepared beyond the bound.
     Whatever goes wrong (bytes that are no message, a message that makes no sense, silence where a
     Hello or a heartbeat is due, a queue over its bound) ends this link, with a `Goodbye` that says
-    why where it can be said, and touches nobody else. A wrong proof is answered late, and nothing
-    is read meanwhile. What takes long to work off waits its turn (`broker.schedule`).
+    why if possible, and touches no other link. A wrong proof is answered late, and nothing is read
+    meanwhile. Messages that take long to handle wait for their turn (`broker.schedule`).
 
 Invariants
-    I1  no message is handed over before the Hello, nor after the link began to close
-    I2  at most `broker_queue_bytes_max` or `client_queue_bytes_max` bytes, and one turn's output,
+    I1  at most `broker_queue_bytes_max` or `client_queue_bytes_max` bytes, and one turn's output,
         wait to be sent; of answers at most `client_queue_bytes_high` and one more
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections import deque
-from time import monotonic
+from math import inf
 from typing import TYPE_CHECKING, Protocol, cast
 
 from gapless.broker.event_reader import STEP_BYTES
@@ -34,17 +31,26 @@ from gapless.broker.frames import Frames
 from gapless.broker.memory import BACKED_UP_BYTES, NO_ROOM, UNREAD, LinkMemory
 from gapless.core.client_messages import Publish, Subscribed
 from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireError
-from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.messages import Message
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.roster_messages import Roster, RosterQuery
 from gapless.core.topic_messages import TopicList, TopicsQuery
 from gapless.core.transaction_messages import Stage
-from gapless.node.service import KINDS as SERVICE_KINDS
+from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.wire.codec import Unknown
-from gapless.wire.framing import Unframer
 from gapless.wire.head import HEAD_BYTES, read_head
 from gapless.wire.kinds import codec
-from gapless.wire.version import agree
+from gapless.wire.link import (
+    DropLink,
+    EndLink,
+    KeepAlive,
+    LinkMachine,
+    LinkPhase,
+    PeerLeft,
+    PeerOpened,
+    SendOnLink,
+    goodbye,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,16 +60,13 @@ if TYPE_CHECKING:
     from gapless.broker.security.tls import Certificate
     from gapless.broker.settings import Settings
     from gapless.core.identity import BrokerName, PeerName
-    from gapless.core.messages import Message
+    from gapless.core.messages import Hello
 
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""A peer whose machine is gone is noticed after a minute, even if we have nothing to send."""
-
-SILENT_LOOKS = 4
-"""Looks that find nothing in a row, and a link has been silent for too long."""
+"""The kernel notices after a minute that a peer's machine is gone, even if nothing is sent."""
 
 END_S = 0.8
-"""How long a peer that is told why its link ends may take to read it, and what was sent before."""
+"""How long a peer may take to read the Goodbye that ends its link, and what was sent before."""
 
 IS_DONE = object()
 
@@ -74,7 +77,7 @@ BULKY = frozenset((ReadRange, PositionsQuery, TopicsQuery, RosterQuery))
 """Requests whose answers may be long, which their sender has to read before it gets more."""
 
 LONG = frozenset((RangeRead, Positions, TopicList, Subscribed, Roster))
-"""Those answers. Each leaves at once, so that it is known how much its receiver has not read."""
+"""Those answers. Each leaves at once, so that the broker knows how much is not read."""
 
 ANSWERS_MAX = 256
 """Short answers that may wait for the end of the turn; then they leave."""
@@ -93,53 +96,57 @@ class Owner(Protocol):
     room: LinkMemory
 
     def opened(self, link: Link) -> bool:
-        """Whether to say Hello at once; or else the link has ended, or is to prove itself first."""
+        """Whether to say Hello at once. If not, the link has ended, or the peer has to prove its
+        identity first."""
         ...
 
     def greeted(self, link: Link, hello: Hello) -> PeerName: ...
+    def keep_alive(self, broker: PeerName) -> KeepAlive: ...
     def begun(self, link: Link, head: dict[str, str | int]) -> bool:
-        """Whether a large message that begins so is wanted; or else the sender was told why not."""
+        """Whether a large message that begins so is wanted. If not, its sender was told why."""
         ...
 
     def received(self, link: Link, message: Message) -> None: ...
     def closed(self, link: Link, reason: str) -> None: ...
     def checking(self, link: Link, message: Publish | Stage) -> Iterator[None] | None:
-        """The steps in which to look at a large publication; None: there is no need."""
+        """Steps that check a large publication; None: there is no need."""
         ...
 
 
 class Link(asyncio.Protocol):
-    """One connection. `peer` is None until the other end has said who it is."""
+    """One connection. `peer` is None until the other end has said Hello."""
 
     def __init__(self, owner: Owner, dialled: BrokerName | None = None) -> None:
         self.dialled = dialled
         self.peer: PeerName | None = None
         self.principal: Principal | None = None
-        self.who = ""  # whose share of the room it takes; empty: nobody's, as of brokers
+        self.who = ""  # the client that its memory is charged to; empty for brokers
         self.is_broker = False
-        self.is_kept = False  # we say something when it is time to, so that the other end answers
-        self.is_closing = False
         self.address = "?"
         self.bytes_in = self.bytes_out = self.messages_in = self.messages_out = 0
         self.dropped = self.unknown = 0
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner = owner
         self._codec = codec(*SERVICE_KINDS)
-        self._unframer = Unframer(first_bytes_max=owner.settings.hello_bytes_max)
         self._inbox: deque[memoryview] = deque()  # read, and not taken yet
         self._checking: tuple[Message, Iterator[None]] | None = None  # the first of them, if large
-        self._frame_count = 0  # that were read
-        self._frame_watch: asyncio.TimerHandle | None = None  # that the rest of a frame comes
-        self._closing: asyncio.TimerHandle | None = None  # that it is gone in time
-        self._heard_s = 0.0  # when something came last
         self._is_let_in = False  # is there room for the frame that is being read?
         self._outbox: list[Message] = []
         self._is_long = False  # is there a long answer in it?
-        self._has_greeted = self._is_denied = False
-        self._holds: set[str] = set()  # why nothing is read just now
-        self._has_answers = False  # of our own, which nobody else knows are to be sent
+        self._holds: set[str] = set()  # why the link does not read now
+        self._has_answers = False  # that only this link knows of, so it has to flush them
         self._transport: asyncio.Transport | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        settings = owner.settings
+        self._machine = LinkMachine(
+            owner.hello,
+            self._loop.time(),
+            hello_s=settings.hello_patience_s,
+            hello_bytes_max=settings.hello_bytes_max,
+            frame_s=settings.frame_patience_s,
+        )
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = inf  # when it fires
         self._pressing: asyncio.TimerHandle | None = None
         self._reason = "the other end closed it"
 
@@ -152,32 +159,27 @@ class Link(asyncio.Protocol):
         settings = self._owner.settings
         high = min(BACKED_UP_BYTES, settings.client_queue_bytes_high)
         self._transport.set_write_buffer_limits(high=high)
-        loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(settings.hello_patience_s, self._has_no_hello)
+        self._set_timer()
         if self._owner.opened(self):
             self._say_hello()
 
     @property
     def certificate(self) -> Certificate | None:
-        """What the other end has shown, if this is TLS and it did; it was verified."""
+        """The verified certificate of the other end, if it has shown one."""
         transport = self._transport
         return transport.get_extra_info("peercert") if transport is not None else None
 
     def _say_hello(self) -> None:
         assert self._transport is not None
-        self._has_greeted = True
-        self._transport.write(bytes(self._codec.frames([self._owner.hello])))
+        self._transport.write(bytes(self._codec.frames([self._machine.greet()])))
 
     def data_received(self, data: bytes) -> None:
         self.bytes_in += len(data)
-        self._heard_s = monotonic()
-        if self.is_closing or self._is_denied:
+        machine = self._machine
+        if machine.is_over:
             return
-        frames: list[memoryview] = []
-        with contextlib.suppress(WireError):  # `work` finds it, after what came before it
-            frames = self._unframer.feed(data)
+        frames = machine.feed(data, self._loop.time())
         self._inbox += frames
-        self._frame_count += len(frames)
         if frames and self._is_let_in:
             self._is_let_in = False
             self._owner.room.finished(self)
@@ -187,18 +189,19 @@ class Link(asyncio.Protocol):
             self._owner.schedule.serve(self)
 
     def work(self, is_over: Callable[[], bool]) -> bool:
-        """Take messages that were read, until there are none or `is_over`; whether there are more,
-        which are taken in another turn of the loop. Nothing is read meanwhile."""
+        """Handle messages that were read, until there are none or `is_over`. True: there are more,
+        for another turn of the loop. Nothing is read meanwhile."""
+        machine = self._machine
         try:
-            while self.has_work and not (self.is_closing or self._is_denied):
+            while self.has_work and not machine.is_over:
                 self._advance()
                 if not self.is_broker and (self._is_long or len(self._outbox) >= ANSWERS_MAX):
                     self._has_answers = False
                     self.flush()
                 if is_over() and not self.is_broker:
                     break
-            if not self._inbox and self._unframer.error is not None and not self.is_closing:
-                raise self._unframer.error
+            if not self._inbox and machine.unframer.error is not None and not self.is_closing:
+                raise machine.unframer.error
         except AccessError as error:
             self._deny(error)
         except (WireError, ProtocolError) as error:
@@ -206,16 +209,16 @@ class Link(asyncio.Protocol):
         if self._has_answers:
             self._has_answers = False
             self.flush()
-        if self.is_closing or self._is_denied:
+        if machine.is_over:
             self._drop_work()
-        elif not self.has_work and self._unframer.buffered_bytes:
+        elif not self.has_work and machine.unframer.buffered_bytes:
             self._begin_frame()
         return self.has_work
 
     @property
     def has_work(self) -> bool:
-        """Are there messages that may be taken now? Those of a client wait while it does not read
-        its answers."""
+        """Are there messages to handle now? A client's messages wait while it does not read its
+        answers."""
         is_blocked = not self.is_broker and not self._holds <= {NO_ROOM, OTHERS_FIRST}
         return not is_blocked and (bool(self._inbox) or self._checking is not None)
 
@@ -224,7 +227,7 @@ class Link(asyncio.Protocol):
         self._checking = None
 
     def _advance(self) -> None:
-        """Take a message; or a step of looking at one that is large."""
+        """Handle a message, or do one step of checking a large one."""
         if self._checking is not None:
             message, steps = self._checking
             if next(steps, IS_DONE) is IS_DONE:
@@ -255,7 +258,7 @@ class Link(asyncio.Protocol):
         return self._owner.room.may_ask(self, sum(map(len, self._inbox)))
 
     def _decoded(self, payload: memoryview) -> Message | Unknown:
-        """What takes long to decode is looked at first: of clients, publications only are large."""
+        """Decode a message. A client's large message must be a publication: others take long."""
         size = len(payload)
         if size > self._owner.settings.request_bytes_max and not self.is_broker:
             too_long = self._too_long(read_head(bytes(payload[:HEAD_BYTES])).get("kind"), size)
@@ -270,42 +273,46 @@ class Link(asyncio.Protocol):
         limit = settings.publish_bytes_max if has_events else settings.request_bytes_max
         if size <= limit:
             return None
-        remedy = "Ask for less at a time; only messages with events may be longer, and say their "
+        remedy = (
+            "Ask for less at a time. Only events make messages longer, and their kind comes first."
+        )
         return WireError(
             f"a request has {size} bytes; the limit is {limit}",
-            "Publish smaller batches." if has_events else f"{remedy}kind first.",
+            "Publish smaller batches." if has_events else remedy,
         )
 
     # --- a frame that is not whole yet -----------------------------------------------------------
 
     def _begin_frame(self) -> None:
-        """The beginning of a frame is here: is the rest wanted, and is there room for it?"""
-        if self.is_broker or self.is_closing or self._is_denied:
+        """A frame has begun: decide whether the rest is wanted, and whether there is room."""
+        if self.is_broker or self._machine.is_over:
             return
-        settings, size = self._owner.settings, self._unframer.awaited
-        if self._frame_watch is None:
-            self._watch_frame(settings.frame_patience_s)
-        if self.peer is None and size > settings.hello_bytes_max:
-            problem = f"a frame of {size} bytes is announced before a Hello; the limit is"
-            self.end(WireError(f"{problem} {settings.hello_bytes_max}", "Say Hello first."))
+        settings, unframer = self._owner.settings, self._machine.unframer
+        try:
+            self._machine.begin_frame(self._loop.time())
+        except WireError as error:
+            self.end(error)
             return
+        self._set_timer()
+        size = unframer.awaited
         if size <= settings.small_frame_bytes or self._is_let_in or NO_ROOM in self._holds:
             return
-        begin = self._unframer.begin(HEAD_BYTES)
+        begin = unframer.begin(HEAD_BYTES)
         if len(begin) < min(size, HEAD_BYTES):
             return
         head = read_head(begin)
         if (too_long := self._too_long(head.get("kind"), size)) is not None:
             self.end(too_long)
         elif not self._owner.begun(self, head):
-            self._unframer.skip()
+            unframer.skip()
             self.flush()
         else:
             self._ask_for_room(size)
 
     def _ask_for_room(self, size: int) -> None:
+        buffered_bytes = self._machine.unframer.buffered_bytes
         try:
-            self._is_let_in = self._owner.room.let_in(self, size, self._unframer.buffered_bytes)
+            self._is_let_in = self._owner.room.let_in(self, size, buffered_bytes)
         except ProtocolError as error:
             self.end(error)
             return
@@ -315,34 +322,18 @@ class Link(asyncio.Protocol):
 
     def _press_later(self) -> None:
         stall_s = self._owner.settings.frame_stall_s
-        self._pressing = asyncio.get_running_loop().call_later(stall_s, self._press)
+        self._pressing = self._loop.call_later(stall_s, self._press)
 
     def _press(self) -> None:
-        """We still wait for room: others may not keep theirs for nothing."""
+        """This link still waits for room: drop links that have stalled with theirs."""
         if NO_ROOM in self._holds and not self.is_closing:
             self._owner.room.drop_stalled()
             self._press_later()
 
     def has_stalled(self) -> bool:
-        """Has our frame brought nothing for long, though we read?"""
-        return not self._holds and monotonic() - self._heard_s > self._owner.settings.frame_stall_s
-
-    def _watch_frame(self, patience_s: float) -> None:
-        loop, count = asyncio.get_running_loop(), self._frame_count
-        self._frame_watch = loop.call_later(patience_s, self._look_at_frame, count)
-
-    def _look_at_frame(self, count: int) -> None:
-        """Has the frame become whole that was begun `frame_patience_s` ago?"""
-        self._frame_watch = None
-        if self.is_closing or not self._unframer.buffered_bytes:
-            return
-        patience_s = self._owner.settings.frame_patience_s
-        if self._frame_count > count or self._holds - {DEAF, UNREAD}:
-            self._watch_frame(patience_s)
-            return
-        have, size = self._unframer.buffered_bytes, self._unframer.awaited
-        problem = f"{have} bytes of a frame of {size} came within {patience_s:g} s"
-        self.end(WireError(problem, "Send smaller messages, or over a faster network."))
+        """Has nothing come for long, though this link reads?"""
+        stalled_s = self._loop.time() - self._machine.heard_s
+        return not self._holds and stalled_s > self._owner.settings.frame_stall_s
 
     # --- what is not read just now ---------------------------------------------------------------
 
@@ -351,7 +342,7 @@ class Link(asyncio.Protocol):
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def pause_writing(self) -> None:
-        """The other end does not read."""
+        """asyncio calls this when the other end does not read."""
         if not self.is_broker:
             self._owner.room.count(self)
 
@@ -366,7 +357,7 @@ class Link(asyncio.Protocol):
         self._holds.add(reason)
 
     def read_on(self, reason: str) -> None:
-        """Unless there is another reason not to."""
+        """This reason not to read is gone: read again if there is no other."""
         was_held = reason in self._holds
         self._holds.discard(reason)
         if reason == NO_ROOM:
@@ -374,17 +365,17 @@ class Link(asyncio.Protocol):
         if was_held and self.has_work and reason != OTHERS_FIRST:
             self._owner.schedule.serve(self)
         if was_held and not self._holds and not self.is_closing and self._transport is not None:
-            self._heard_s = monotonic()  # nothing could come while we did not read
+            self._machine.hear(self._loop.time())  # nothing could come while we did not read
             self._transport.resume_reading()
 
     def eof_received(self) -> None:
         return None
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.is_closing = True
+        self._machine.close(self._loop.time())
         self._drop_work()
         self._owner.schedule.leave(self)
-        for timer in (self._patience, self._frame_watch, self._pressing, self._closing):
+        for timer in (self._timer, self._pressing):
             if timer is not None:
                 timer.cancel()
         if not self.gone.done():
@@ -397,76 +388,68 @@ class Link(asyncio.Protocol):
         self.messages_in += 1
         if isinstance(message, Unknown):
             self.unknown += 1
-        elif isinstance(message, Goodbye):
-            self._reason = message.problem or "the other end said goodbye"
-            self.close()
-        elif self.peer is None:
-            self._greet(message)
-        elif isinstance(message, Hello):
-            raise ProtocolError("a second Hello came on one link")
-        elif self.is_broker:
-            self._owner.received(self, message)
-        elif isinstance(message, Ping):
-            self.answer(Pong(message.number))
-        elif not isinstance(message, Pong):
-            limit = self._owner.settings.publish_events_max
-            if isinstance(message, Publish | Stage) and len(message.events) > limit:
-                raise ProtocolError(
-                    f"a message has {len(message.events)} events, the limit is {limit}",
-                    "Publish smaller batches.",
-                )
-            self._owner.received(self, message)
+            return
+        match self._machine.receive(message):
+            case Publish() | Stage() as taken if not self.is_broker:
+                limit = self._owner.settings.publish_events_max
+                if len(taken.events) > limit:
+                    raise ProtocolError(
+                        f"a message has {len(taken.events)} events, the limit is {limit}",
+                        "Publish smaller batches.",
+                    )
+                self._owner.received(self, taken)
+            case Message() as taken:
+                self._owner.received(self, taken)
+            case SendOnLink(reply):
+                self.answer(reply)
+            case PeerOpened(hello):
+                self._greet(hello)
+            case PeerLeft(said):
+                self._reason = said.problem or "the other end said goodbye"
+                self.close()
+            case None:
+                pass
 
-    def _greet(self, message: Message) -> None:
-        if not isinstance(message, Hello):
-            raise WireError("the first message is no Hello")
-        agree(self._owner.hello, message)
-        if self._patience is not None:
-            self._patience.cancel()
-        self.is_broker = message.sender is not None
-        self.peer = self._owner.greeted(self, message)
+    def _greet(self, hello: Hello) -> None:
+        self.is_broker = hello.sender is not None
+        self.peer = self._owner.greeted(self, hello)
         if self.is_broker:
-            self._watch_silence()
-        if not self._has_greeted:
+            self._machine.keep_alive(self._owner.keep_alive(self.peer), self._loop.time())
+        self._set_timer()
+        if not self._machine.has_greeted:
             self._say_hello()
 
     def _deny(self, error: AccessError) -> None:
-        """End it, but not at once: guessing is to be slow."""
-        self._is_denied = True
         self.stop_reading()
-        loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(self._owner.denial_delay_s, self.end, error)
+        self._machine.deny(error, self._loop.time(), self._owner.denial_delay_s)
+        self._set_timer()
 
-    def _has_no_hello(self) -> None:
-        self.end(
-            WireError(
-                f"no Hello came within {self._owner.settings.hello_patience_s:g} s",
-                "Say Hello first; docs/reference/wire-format.md has the messages.",
-            )
-        )
+    def _set_timer(self) -> None:
+        due_s = self._machine.deadline
+        if due_s == self._timer_s:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_s = due_s
+        self._timer = self._loop.call_at(due_s, self._fire) if due_s < inf else None
 
-    def _watch_silence(self, silent: int = 0) -> None:
-        """Heartbeats come on a link that works. One that lost its way is never closed by TCP while
-        something in between answers for the other end, so it must not be waited for. Where nobody
-        has heartbeats to send, a link that is to be kept is looked after here. `silent`: how many
-        looks in a row have found nothing."""
-        loop, pause_s = asyncio.get_running_loop(), self._owner.settings.silence_s / SILENT_LOOKS
-        self._patience = loop.call_later(pause_s, self._look, self.bytes_in, silent)
-
-    def _look(self, bytes_before: int, silent: int) -> None:
-        if self.is_kept:
-            self.send(Ping(0))
-            self.flush()
-        if self.bytes_in > bytes_before:
-            self._watch_silence()
-        elif silent + 1 < SILENT_LOOKS:
-            self._watch_silence(silent + 1)
-        elif not self.is_closing:
-            self._reason = f"it brought nothing for {self._owner.settings.silence_s:g} s"
-            self.abort()
+    def _fire(self) -> None:
+        self._timer, self._timer_s = None, inf
+        could_read = self._holds <= {DEAF, UNREAD}  # these are the other end's fault
+        match self._machine.fire(self._loop.time(), could_read=could_read):
+            case SendOnLink(ping):
+                self.send(ping)
+                self.flush()
+            case EndLink(error):
+                self.end(error)
+            case DropLink(problem):
+                self.drop(self._reason if self.is_closing else problem)
+            case None:
+                pass
+        self._set_timer()
 
     def answer(self, message: Message) -> None:
-        """The same as `send`, while a message of this link is being taken."""
+        """Queue a reply to the message that is being taken; it leaves when no more can be taken."""
         self.send(message)
         self._has_answers = True
 
@@ -477,8 +460,8 @@ class Link(asyncio.Protocol):
             self._is_long = True
 
     def flush(self, frames: Frames | None = None) -> None:
-        """Send what is queued with one write; beyond the bound drop it (a broker's) or the link.
-        `frames`: made of messages that others got just now."""
+        """Send what is queued with one write. Beyond the bound, drop it (to a broker) or the link
+        (to a client). `frames`: the cache of messages encoded in this turn."""
         messages, self._outbox = self._outbox, []
         self._is_long = False
         if self.is_closing or not messages or self._transport is None:
@@ -503,7 +486,7 @@ class Link(asyncio.Protocol):
             self._look_at_unsent()
 
     def _look_at_unsent(self) -> None:
-        """Who has not read that much of its answers may not ask for more."""
+        """Stop reading from a client that has not read its answers."""
         unsent = self.unsent_bytes
         if unsent > BACKED_UP_BYTES:
             self._owner.room.count(self)
@@ -511,7 +494,7 @@ class Link(asyncio.Protocol):
             self._hold(DEAF)
 
     def _is_too_much(self, waiting: int) -> bool:
-        """Have too many bytes been sent and not taken? A client's link ends then."""
+        """Are too many sent bytes unread? A client's link ends then."""
         settings = self._owner.settings
         if self.is_broker:
             return waiting > settings.broker_queue_bytes_max
@@ -524,37 +507,41 @@ class Link(asyncio.Protocol):
     # --- the end ---------------------------------------------------------------------------------
 
     def end(self, error: GaplessError) -> None:
-        """Say why, and close; at once if the other end does not read that for a while."""
+        """Say why, and close; the other end has a moment to read that."""
         self._reason = str(error)
-        self.send(Goodbye(error.problem, error.remedy, final=isinstance(error, AccessError)))
+        self.send(goodbye(error))
         self._close_within(END_S)
 
     def close(self) -> None:
-        """Send what is queued, then close. What still comes is not taken. Who does not read what is
-        left is not waited for longer than `drain_patience_s`."""
+        """Send what is queued, then close. What still comes is ignored. The other end has
+        `drain_patience_s` to read the rest."""
         self._close_within(self._owner.settings.drain_patience_s)
 
     def _close_within(self, patience_s: float) -> None:
-        if not self.is_closing and self._transport is not None:
+        is_first = not self.is_closing and self._transport is not None
+        if is_first:
             self.flush()
-            self.is_closing = True
-            self._transport.close()
-        if self._closing is not None:
-            self._closing.cancel()
         if not self.gone.done():
-            self._closing = asyncio.get_running_loop().call_later(patience_s, self.abort)
+            self._machine.close(self._loop.time(), patience_s)
+            self._set_timer()
+        if is_first and self._transport is not None:
+            self._transport.close()
+
+    @property
+    def is_closing(self) -> bool:
+        return self._machine.phase is LinkPhase.CLOSING
 
     def stop_reading(self) -> None:
         self._hold("for good")
 
     def drop(self, problem: str) -> None:
-        """Close at once: there is no room for what it does not read."""
+        """Close at once, for this reason; what is queued is lost."""
         self._reason = problem
         self.abort()
 
     def abort(self) -> None:
         """Close at once; what is queued is lost."""
-        self.is_closing = True
+        self._machine.close(self._loop.time())
         if self._transport is not None:
             self._transport.abort()
 

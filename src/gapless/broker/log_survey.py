@@ -29,9 +29,9 @@ from gapless.wire.events import decode_attributes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gapless.core.events import Piece
+    from gapless.node.context import Survey
     from gapless.node.reads.look_ahead import Outlook, Preview
-    from gapless.node.reads.part import Piece
-    from gapless.node.reads.search import Survey
     from gapless.wire.survey import Surveyed
 
 IDLE_S = 2.0

@@ -26,11 +26,13 @@ def read_network(path: Path) -> Network:
     return parse_network(text)
 
 
-def single_network(topics: Iterable[str] = (), security: object = None) -> Network:
+def single_network(
+    topics: Iterable[str] = (), security: object = None, name: BrokerName = SINGLE
+) -> Network:
     """One broker that hosts the pubends of all topics, and subscribers; clients create more."""
     return Network(
-        cells=(Cell(CellName(SINGLE), (BrokerEntry(SINGLE),), subscribers=True),),
-        topics=tuple(Topic(TopicName(each), (SINGLE,)) for each in dict.fromkeys(topics)),
+        cells=(Cell(CellName(name), (BrokerEntry(name),), subscribers=True),),
+        topics=tuple(Topic(TopicName(each), (name,)) for each in dict.fromkeys(topics)),
         security=security,
     )
 

@@ -27,13 +27,17 @@ from gapless.broker import logs
 from gapless.broker.addresses import is_loopback
 from gapless.broker.broker import Broker
 from gapless.broker.descriptors import ask_for_more
+from gapless.broker.lease import Standby
 from gapless.broker.logs import logger
+from gapless.storage.replica.store import StorageFencedError
 from gapless.wire.buffers import keep_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from pathlib import Path
     from types import FrameType
 
+    from gapless.broker.lease import Holding, StoreOptions
     from gapless.broker.settings import Settings
     from gapless.core.identity import BrokerName
     from gapless.node.config import Config
@@ -63,16 +67,23 @@ def run(
     log_level: str = "INFO",
     tell: Callable[[str], None] = SAY,
     with_parent: bool = False,
+    store: StoreOptions | None = None,
 ) -> None:
     """Run one broker until a signal stops it; raises what made it fail.
 
     With `with_parent` it also stops when standard input is closed, as it is when the process
-    that holds its other end is gone, however that came about.
+    that holds its other end is gone, however that came about. With `store` the process stands by
+    until it has the lease there, and again after it has lost it.
     """
     logs.set_up(as_json=log_json, level=log_level)
     keep_buffers()
     ask_for_more()
-    run_loop(serve(Broker(name, network, settings, config), tell, with_parent=with_parent))
+    if store is None:
+        run_loop(serve(Broker(name, network, settings, config), tell, with_parent=with_parent))
+    else:
+        make = partial(Broker, name, network, settings, config)
+        folder = settings.data / name / "volume"
+        run_loop(serve_by_lease(make, store, folder, tell, with_parent=with_parent))
 
 
 def run_loop(main: Coroutine[object, object, None]) -> None:
@@ -108,6 +119,56 @@ async def serve(broker: Broker, tell: Callable[[str], None], *, with_parent: boo
         await asyncio.gather(*rest, return_exceptions=True)
     if failing in done:
         failing.result()  # raises why it failed
+
+
+async def serve_by_lease(
+    make: Callable[[Holding], Broker],
+    store: StoreOptions,
+    folder: Path,
+    tell: Callable[[str], None],
+    *,
+    with_parent: bool = False,
+) -> None:
+    """Stand by, serve under the lease, and stand by again if that is lost, until a signal comes."""
+    while (holding := await stand_by(store, folder, tell, with_parent=with_parent)) is not None:
+        broker = make(holding)
+        try:
+            await serve(broker, tell, with_parent=with_parent)
+            return
+        except StorageFencedError as error:
+            tell(f"broker {broker.name!r} no longer holds its name: {error.problem}")
+        finally:
+            holding.volume.close()
+            await asyncio.to_thread(holding.release)
+
+
+async def stand_by(
+    store: StoreOptions, folder: Path, tell: Callable[[str], None], *, with_parent: bool
+) -> Holding | None:
+    """Until this process has the lease; None if a signal, or the end of its parent, came first."""
+    standby = await asyncio.to_thread(Standby, store, folder)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in STOPPING:
+        signal.signal(each, lambda *_: loop.call_soon_threadsafe(stop.set))
+    if with_parent:
+        loop.add_reader(sys.stdin.fileno(), _on_input, stop)
+    stopping = asyncio.create_task(stop.wait())
+    waiting = asyncio.create_task(asyncio.to_thread(standby.wait))
+    with contextlib.suppress(OSError):
+        tell(f"broker {store.name!r} stands by until it has the lease")
+    try:
+        await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        standby.stop()
+        holding = await waiting
+        if holding is not None and stop.is_set():
+            await asyncio.to_thread(holding.release)
+            holding.volume.close()
+            return None
+        return holding
+    finally:
+        stopping.cancel()
+        await asyncio.to_thread(standby.close)
 
 
 def collect_rarely() -> None:

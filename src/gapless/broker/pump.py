@@ -33,7 +33,7 @@ from gapless.broker.logs import logger
 from gapless.core.effects import Persist, Send
 from gapless.core.errors import ProtocolError, RequestError
 from gapless.core.portion import Portion
-from gapless.node.delivery.connection import nowhere
+from gapless.node.delivery.connections import nowhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,13 +111,11 @@ class Pump:
 
     def welcome(self, newcomer: BrokerName) -> None:
         """A broker that is in no network file is linked to us."""
-        self.node.touch()
-        self._step(self.node.topics.welcome, newcomer)
+        self._step(self.node.welcome, newcomer)
 
     def join(self, at: BrokerName) -> None:
         """We are such a broker, and this is one of the network."""
-        self.node.touch()
-        self._step(self.node.services.join, at)
+        self._step(self.node.join, at)
 
     def leave(self) -> None:
         """We are about to stop. From now on nothing happens because time has passed: what idle

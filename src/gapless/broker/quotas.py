@@ -104,13 +104,13 @@ def who_is(address: str) -> str:
 
 def owned(node: Node) -> dict[str, int]:
     """How many durable subscriptions each owner has."""
-    return Counter(each.definition.owner for each in node.durables.subscriptions.all())
+    return Counter(each.definition.owner for each in node.durable.subscriptions.all())
 
 
 def count_of(node: Node, owner: str, peers: Collection[PeerName | None]) -> int:
     """How many subscriptions someone has: those of these connections, and durable ones."""
-    clients = [node.subscribers.clients.get(ClientName(peer)) for peer in peers if peer]
+    clients = [node.connections.get(ClientName(peer)) for peer in peers if peer]
     anonymous = sum(len(client.subscriptions) for client in clients if client is not None)
-    waiting = sum(peer in peers for peer, _ in node.clients.waiting)
-    durable = sum(each.definition.owner == owner for each in node.durables.subscriptions.all())
+    waiting = node.durable.pending_count(peers)
+    durable = sum(each.definition.owner == owner for each in node.durable.subscriptions.all())
     return anonymous + waiting + durable

@@ -5,23 +5,33 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
+from enum import Enum
 from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gapless.cli.connection import URL, Url
-from gapless.cli.job import MASTER, AsJson, Topic, session, source_of, tell
+from gapless.cli.job import MASTER, AsJson, Topic, log_of, session, tell
 from gapless.cli.terminal import counted, say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from gapless.pipelines.archive import Limits, Progress, Run
-    from gapless.pipelines.source import Source
+    from gapless.pipelines.archive import ArchiveLimits, ArchiveProgress, SliceRunner
+    from gapless.pipelines.table_archive import TableProgress
+    from gapless.pipelines.topic_log import TopicLog
 
 EVERY_S = 30.0
+
+
+class TableFormat(Enum):
+    """What an archive makes of a log."""
+
+    lake = "lake"
+    delta = "delta"
+    iceberg = "iceberg"
 
 
 def archive(
@@ -45,6 +55,9 @@ def archive(
     stream: Annotated[
         bool, typer.Option("--stream", help="As a Structured Streaming query, on --master.")
     ] = False,
+    table_format: Annotated[
+        TableFormat, typer.Option("--format", help="A lake of Parquet files, or a table.")
+    ] = TableFormat.lake,
     as_json: AsJson = False,
     url: Url = URL,
 ) -> None:
@@ -55,23 +68,27 @@ def archive(
     gapless pipeline archive trades lake --follow --every 60
     gapless pipeline archive trades lake --slice-seconds 600 --master local[*]
     gapless pipeline archive trades lake --stream --follow --every 5
+    gapless pipeline archive trades table --format delta
 
-    Files are in lake/TOPIC/PUBEND/HOUR; _manifest.json says which ticks are there. A named
+    Files are in lake/TOPIC/data, by date and hour, with one column for each attribute. A named
     subscription holds the log until the files are on stable storage. Run it again, also after a
     kill: it goes on where it was.
     """
-    from gapless.pipelines.archive import Limits
-    from gapless.pipelines.spread import InSpark, run_here
+    from gapless.pipelines.archive import ArchiveLimits
+    from gapless.pipelines.spark_tasks import SparkRunner, run_locally
 
     if every is not None and not follow:
         raise UsageError("--every is for --follow", "Give both, or leave it out.")
+    if table_format is not TableFormat.lake and (stream or master):
+        problem = f"--format {table_format.value} is done in this process"
+        raise UsageError(problem, "Leave out --stream and --master.")
     every = every or EVERY_S
-    limits = Limits(file_mb << 20, slice_seconds * 1_000_000)
+    limits = ArchiveLimits(file_mb << 20, slice_seconds * 1_000_000)
     with ExitStack() as stack:
         master = master or (MASTER if stream else "")
         spark = stack.enter_context(session(master)) if master else None
-        run: Run = run_here if spark is None else InSpark(spark)
-        job = Job(source_of(url, topic), lake, name, run, limits)
+        run: SliceRunner = run_locally if spark is None else SparkRunner(spark)
+        job = Job(log_of(url, topic), lake, name, run, limits, table_format)
         if stream and spark is not None:
             job.stream(spark, every if follow else None)
         else:
@@ -89,17 +106,41 @@ def archive(
 class Job:
     """All rounds of one command."""
 
-    def __init__(self, source: Source, lake: Path, name: str, run: Run, limits: Limits) -> None:
+    def __init__(
+        self,
+        log: TopicLog,
+        lake: Path,
+        name: str,
+        run: SliceRunner,
+        limits: ArchiveLimits,
+        table_format: TableFormat = TableFormat.lake,
+    ) -> None:
         self.events = 0
         self.token: dict[str, int] = {}
-        self._source, self._lake, self._name = source, lake, name
-        self._run, self._limits = run, limits
+        self._log, self._lake, self._name = log, lake, name
+        self._run, self._limits, self._table_format = run, limits, table_format
 
     def once(self) -> None:
+        if self._table_format is not TableFormat.lake:
+            self._once_into_table()
+            return
         from gapless.pipelines.archive import archive as move
 
         options = {"name": self._name, "run": self._run, "limits": self._limits}
-        move(self._source, self._lake, tell=self._tell, **options)  # type: ignore[arg-type]
+        move(self._log, self._lake, tell=self._tell, **options)  # type: ignore[arg-type]
+
+    def _once_into_table(self) -> None:
+        from gapless.pipelines.table_archive import DeltaEvents, IcebergEvents, archive_table
+
+        is_delta = self._table_format is TableFormat.delta
+        table = (DeltaEvents if is_delta else IcebergEvents)(self._lake, self._log.topic)
+        name = self._name or f"archive-{self._log.topic}-{self._table_format.value}"
+        archive_table(self._log, table, name, self._tell_table)
+
+    def _tell_table(self, progress: TableProgress) -> None:
+        self.token, self.events = dict(progress.token), self.events + progress.events
+        lost = f"; lost before: {counted(len(progress.lost), 'range')}" if progress.lost else ""
+        tell(f"{counted(progress.events, 'event')} in a commit{lost}")
 
     def stream(self, spark: SparkSession, every_s: float | None) -> None:
         """A query: until it has what there is, or until Ctrl-C.
@@ -109,10 +150,10 @@ class Job:
         from gapless.pipelines.archive_query import start_archive
         from gapless.pipelines.lake import Lake
 
-        lake = Lake(self._lake, self._source.topic)
+        lake = Lake(self._lake, self._log.topic)
         before = lake.manifest().rows
         given = {"name": self._name, "limits": self._limits, "every_s": every_s}
-        query = start_archive(spark, self._source, self._lake, tell=show, **given)  # type: ignore[arg-type]
+        query = start_archive(spark, self._log, self._lake, tell=show, **given)  # type: ignore[arg-type]
         try:
             query.awaitTermination()
         finally:
@@ -129,13 +170,13 @@ class Job:
         except LinkError as error:
             tell(f"archive: {error}")
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: ArchiveProgress) -> None:
         self.token = dict(progress.manifest.token)
         self.events += progress.events if progress.stage == "committed" else 0
         show(progress)
 
 
-def show(progress: Progress) -> None:
+def show(progress: ArchiveProgress) -> None:
     if progress.stage == "committed" and progress.events:
         lost = sum(len(each.lost) for each in progress.manifest.pubends.values())
         note = f"; lost before: {counted(lost, 'range')} of the log" if lost else ""

@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from rich.table import Table
 
-    from gapless.pipelines.audit import Audited
+    from gapless.pipelines.audit import AuditedSubscription
     from gapless.pipelines.verdict import Verdict
-
-    Known = dict[str, tuple[int, int]] | None
 
 WORDS = {True: "ok", False: "VIOLATED"}
 SHOWN = ("expected", "delivered", "lost", "doubled", "reordered", "unwanted")
@@ -75,6 +73,7 @@ def audit(
     total = true if they are not the defaults. The exit code is 1 if there is a violation.
     """
     from gapless.pipelines.audit import audit as judge
+    from gapless.pipelines.replay import plan
 
     if published and (lake is not None or no_log):
         problem = "--published says what there was, and --lake or --no-log where to look"
@@ -85,10 +84,10 @@ def audit(
     try:
         with session(master) as spark:
             if published:
-                events, known = from_files(spark, published)
+                findings = judge(spark, from_files(spark, published), wanted, scratch)
             else:
-                events, known = from_logs(spark, topic, lake, url, no_log=no_log)
-            findings = judge(spark, events, wanted, scratch, known)
+                job = replay_of(topic, "", lake, url, no_log=no_log, skip_lost=True)
+                findings = judge(spark, (job, plan(job)), wanted, scratch)
             if folder:
                 findings.details.write.mode("overwrite").parquet(folder)
             findings.close()
@@ -103,26 +102,16 @@ def audit(
         raise typer.Exit(1)
 
 
-def from_files(spark: SparkSession, paths: Sequence[Path]) -> tuple[DataFrame, Known]:
+def from_files(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
     from gapless.pipelines.journals import read_published
 
     for path in paths:
         if not path.exists():
             raise UsageError(f"there is no {path}", "Give files of published events.")
-    return read_published(spark, [str(path.absolute()) for path in paths]), None
+    return read_published(spark, [str(path.absolute()) for path in paths])
 
 
-def from_logs(
-    spark: SparkSession, topic: str, lake: Path | None, url: str, *, no_log: bool
-) -> tuple[DataFrame, Known]:
-    from gapless.pipelines.replay import plan, replay_rows
-
-    job = replay_of(topic, "", lake, url, no_log=no_log, skip_lost=True)
-    pieces = plan(job)
-    return replay_rows(spark, job, pieces), pieces.known()
-
-
-def read_subscriptions(path: Path) -> list[Audited]:
+def read_subscriptions(path: Path) -> list[AuditedSubscription]:
     """Journals are found from where the file is."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -135,10 +124,10 @@ def read_subscriptions(path: Path) -> list[Audited]:
     return [read_subscription(each, path) for each in listed]
 
 
-def read_subscription(found: dict[str, Any], path: Path) -> Audited:
-    from gapless.pipelines.audit import Audited
+def read_subscription(found: dict[str, Any], path: Path) -> AuditedSubscription:
+    from gapless.pipelines.audit import AuditedSubscription
 
-    name, known = str(found.get("name", "")), {field.name for field in fields(Audited)}
+    name, known = str(found.get("name", "")), {field.name for field in fields(AuditedSubscription)}
     unknown = sorted(found.keys() - known)
     if unknown or not name:
         problem = f"{path}: a subscription has no name" if not name else f"{name}: {unknown[0]!r}?"
@@ -150,7 +139,7 @@ def read_subscription(found: dict[str, Any], path: Path) -> Audited:
     start = _bound(name, found.get("start", "earliest"), ("earliest", "first"))
     end = _bound(name, found.get("end", "latest"), ("latest", "last"))
     condition, total = str(found.get("condition", "")), bool(found.get("total", False))
-    return Audited(name, condition, journals, start, end, total)
+    return AuditedSubscription(name, condition, journals, start, end, total)
 
 
 def _bound(name: str, given: Any, words: tuple[str, str]) -> Any:

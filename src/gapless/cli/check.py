@@ -18,7 +18,7 @@ from gapless.core.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gapless.storage.examination import Damage, Report
+    from gapless.storage.examination import Damage, DamageReport
 
 VOLUME = "volume"
 MARK = "volume.json"
@@ -46,7 +46,7 @@ def check(
     """
     from gapless.storage.examination import examine
 
-    found: dict[str, Report] = {}
+    found: dict[str, DamageReport] = {}
     for path in volumes(data):
         found[str(path)] = examine(path, progress_of(path, as_json=as_json))
     if as_json:
@@ -94,7 +94,7 @@ def progress_of(path: Path, *, as_json: bool) -> Callable[[int, int], None]:
     return tell
 
 
-def as_object(path: str, report: Report) -> dict[str, Any]:
+def as_object(path: str, report: DamageReport) -> dict[str, Any]:
     damages = [{**asdict(each), **names_of(each.stream)} for each in report.damages]
     return {**asdict(report), "volume": path, "damages": damages}
 
@@ -116,7 +116,7 @@ SAYS = {
 }
 
 
-def show(path: str, report: Report) -> None:
+def show(path: str, report: DamageReport) -> None:
     what = f"{report.records} records of {report.streams} streams in {report.segments} segments"
     count = len(report.damages)
     say(f"{path}: {what}: {f'{count} DAMAGED' if count else 'all is whole'}")

@@ -15,12 +15,14 @@ from gapless.cli.help import lay_out
 from gapless.cli.pipeline import pipeline
 from gapless.cli.publish import publish
 from gapless.cli.read import read
+from gapless.cli.retire import retire
 from gapless.cli.roster import producers, publishers, transactions
 from gapless.cli.security import security
 from gapless.cli.serve import serve
 from gapless.cli.simulate import simulate, swarm
 from gapless.cli.soak import soak
 from gapless.cli.status import status
+from gapless.cli.store import store
 from gapless.cli.subscribe import subscribe
 from gapless.cli.subscriptions import subscriptions
 from gapless.cli.topic import topic
@@ -38,13 +40,14 @@ app = typer.Typer(
 )
 for command in (serve, broker):
     app.command()(command)
-for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, bench, up):
+for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, retire, bench, up):
     app.command()(with_credentials(connecting))
 app.command()(check)
 for roster in (publishers, producers, transactions):
     app.command()(with_credentials(roster))
 app.add_typer(security, name="security")
 app.add_typer(topic)
+app.add_typer(store)
 app.add_typer(pipeline)
 app.command(name="filter")(condition)
 app.command()(simulate)

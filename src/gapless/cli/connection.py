@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from gapless.client.client import Client
-    from gapless.client.credentials import Options
+    from gapless.client.credentials import CredentialOptions
 
 URL = "gapless://127.0.0.1:7117"
 ANSWER_S = 2.0
@@ -67,7 +67,7 @@ OPTIONS: dict[str, Any] = {
     ],
 }
 
-credentials: ContextVar[Options] = ContextVar("credentials", default={})  # noqa: B039 - not changed
+credentials: ContextVar[CredentialOptions] = ContextVar("credentials", default={})  # noqa: B039 - not changed
 written: ContextVar[tuple[str, ...]] = ContextVar("written", default=())
 """Which of them are on the command line, and not in the environment."""
 
@@ -81,7 +81,7 @@ def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
         context = options.pop("context")
         written.set(tuple(filter(lambda name: is_written(context, name), given)))
         given["token"] = read_token(given.pop("access_token"))
-        credentials.set(cast("Options", given))
+        credentials.set(cast("CredentialOptions", given))
         command(*arguments, **options)
 
     signature = inspect.signature(command, eval_str=True)
@@ -135,5 +135,5 @@ async def connected(url: str) -> AsyncIterator[Client]:
         check_unused("gapless+tls:// in the address")
         client = connect(url, patience_s=ANSWER_S)
     async with client:
-        client.patience_s = 30.0
+        client.channel.patience_s = 30.0
         yield client

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gapless.client.client import Client
     from gapless.client.delivery import Delivery
     from gapless.client.subscription import Subscription
-    from gapless.client.wish import Start
+    from gapless.client.subscription_options import Start
     from gapless.core.client_messages import Order
 
 SAVE_S = 0.25

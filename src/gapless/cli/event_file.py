@@ -181,7 +181,7 @@ class TableRow(NamedTuple):
     fields: list[str]
 
 
-class EventTable:
+class EventFileTable:
     """A table whose columns have one type each. `types`: by column, as asked for, then as found."""
 
     def __init__(self, lines: TextIO, body_field: str, types: Mapping[str, str]) -> None:

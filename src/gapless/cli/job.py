@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gapless.core.token import Token
     from gapless.pipelines.replay import Replay
-    from gapless.pipelines.source import Source
+    from gapless.pipelines.topic_log import TopicLog
 
 Topic = Annotated[str, typer.Argument(help="The topic.")]
 LakeOption = Annotated[
@@ -42,14 +42,14 @@ MASTER = "local[*]"
 WORKER_ERROR = re.compile(r"gapless\.[a-z.]+\.(?P<kind>[A-Za-z]+Error): (?P<text>.+)")
 
 
-def source_of(url: str, topic: str) -> Source:
+def log_of(url: str, topic: str) -> TopicLog:
     from gapless.client.address import is_tls
-    from gapless.pipelines.source import Source
+    from gapless.pipelines.topic_log import TopicLog
 
     if is_tls(url):
-        return Source(url, topic, credentials.get())
+        return TopicLog(url, topic, credentials.get())
     check_unused("gapless+tls:// in the address")
-    return Source(url, topic)
+    return TopicLog(url, topic)
 
 
 def replay_of(
@@ -65,7 +65,7 @@ def replay_of(
         raise UsageError(problem, "Check both; `gapless pipeline archive` makes a lake.")
     return Replay(
         None if lake is None else Lake(lake, topic),
-        None if no_log else source_of(url, topic),
+        None if no_log else log_of(url, topic),
         condition,
         "skip" if skip_lost else "raise",
     )

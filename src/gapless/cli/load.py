@@ -145,7 +145,7 @@ async def publish(
 
 
 async def read(subscription: Subscription, seen: SubscriberCount, load: BenchLoad) -> None:
-    from gapless.client.together import together
+    from gapless.client.joint_reader import together
 
     async for batch in together([subscription]).batches():
         now_ns = time.monotonic_ns()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.connection import URL, Url
-from gapless.cli.event_file import EventTable, is_table, open_file, read_json, utf8_lines
+from gapless.cli.event_file import EventFileTable, is_table, open_file, read_json, utf8_lines
 from gapless.cli.job import (
     MASTER,
     AsJson,
@@ -61,25 +61,25 @@ def match(
     This is the history of each subscription. A condition that is refused is reported and left out;
     the folder's _refused.jsonl has them all. On a cluster the folder must be one that all see.
     """
-    from gapless.pipelines.audience import write_audience
     from gapless.pipelines.match import match_replay
     from gapless.pipelines.replay import plan
+    from gapless.pipelines.subscription_table import write_subscriptions
 
-    folder, audience = new_folder(out), out.absolute().with_name(f".{out.name}.audience")
+    folder, table = new_folder(out), out.absolute().with_name(f".{out.name}.subscriptions")
     job = replay_of(topic, "", lake, url, no_log=no_log, skip_lost=skip_lost)
-    pieces = plan(job, token_of(start), token_of(end))
-    count, refusals = write_audience(read_table(subscriptions), audience)
+    planned = plan(job, token_of(start), token_of(end))
+    count, refusals = write_subscriptions(read_table(subscriptions), table)
     for refused in refusals[:SHOWN_MAX]:
         tell(f"refused: {visible(refused.name)}: {refused.reason}")
     tell(f"{counted(count, 'subscription')}, refused: {len(refusals):,}")
     with session(master) as spark:
-        matches = match_replay(spark, job, pieces, str(audience))
+        matches = match_replay(spark, job, planned, str(table))
         ordered = matches.sortWithinPartitions("subscription", "pubend", "tick")
         ordered.write.mode("overwrite").parquet(folder)
         found = spark.read.parquet(folder).count()
     lines = [json.dumps(refused._asdict()) + "\n" for refused in refusals]
     (out / "_refused.jsonl").write_text("".join(lines), encoding="utf-8")
-    shutil.rmtree(audience)
+    shutil.rmtree(table)
     result = {"subscriptions": count, "refused": len(refusals), "matches": found}
     say(json.dumps(result) if as_json else f"{counted(found, 'match')} in {out}")
 
@@ -95,7 +95,7 @@ def read_table(path: Path) -> Iterator[tuple[str, str]]:
 
 def _from_csv(path: Path) -> Iterator[tuple[str, str]]:
     with open_file(path) as file:
-        table = EventTable(file, "", {"name": "text", "condition": "text"})
+        table = EventFileTable(file, "", {"name": "text", "condition": "text"})
         for number, (row, _) in enumerate(table.events(), start=2):
             yield _pair(row, f"row {number} of {path}")
 
@@ -112,7 +112,7 @@ def _from_parquet(path: Path) -> Iterator[tuple[str, str]]:
     import pyarrow as pa
     import pyarrow.dataset as files
 
-    from gapless.pipelines.match_files import is_text
+    from gapless.filters.matching.record_batch import is_text
 
     try:
         found = files.dataset(path, format="parquet")

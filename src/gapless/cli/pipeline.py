@@ -8,12 +8,13 @@ from gapless.cli.archive import archive
 from gapless.cli.audit import audit
 from gapless.cli.connection import with_credentials
 from gapless.cli.match import match
+from gapless.cli.offsets import offsets
 from gapless.cli.replay import replay
 
 pipeline = typer.Typer(
     name="pipeline",
-    help="Jobs over whole logs: archive, match, replay, audit.",
+    help="Jobs over whole logs: archive, match, replay, audit; and where a query stands.",
     no_args_is_help=True,
 )
-for job in (archive, match, replay, audit):
+for job in (archive, match, replay, audit, offsets):
     pipeline.command()(with_credentials(job))

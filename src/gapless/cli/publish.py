@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from gapless.cli.connection import URL, Url, connected
-from gapless.cli.event_file import EventTable, is_table, json_events, open_file, read_types
+from gapless.cli.event_file import EventFileTable, is_table, json_events, open_file, read_types
 from gapless.cli.terminal import say, visible
 from gapless.core.errors import EventError, UsageError
 
@@ -102,7 +102,7 @@ def publish(
 def read_table(file: TextIO, body_field: str, types: str) -> Iterator[tuple[Attributes, bytes]]:
     """The events of a table, which was looked through; which types it has is told."""
     try:
-        table = EventTable(file, body_field, read_types(types))
+        table = EventFileTable(file, body_field, read_types(types))
     except EventError as fault:
         raise stopped_by(fault, 0, "") from None
     say(f"types: {table.told()}", err=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from gapless.client.delivery import Gap
-    from gapless.client.range import RangeBatch
+    from gapless.client.range_reads import RangeBatch
 
 NOTHING = (
     "gapless: nothing that is kept matches; an event is kept until every named subscription has "
@@ -83,7 +83,7 @@ async def _told(
 ) -> AsyncIterator[RangeBatch]:
     """The batches; what is lost is an error, or said."""
     from gapless.client.errors import LostError
-    from gapless.client.range import RangeBatch
+    from gapless.client.range_reads import RangeBatch
 
     async for item in items:
         if isinstance(item, RangeBatch):

@@ -72,17 +72,17 @@ def replay(
         for event in fill_gap(job, read_gap(gap, topic)):
             say(show_json(event))
         return
-    pieces = plan(job, token_of(start), token_of(end))
-    of_lake = sum(bool(piece.path) for piece in pieces.pieces)
-    of_log = counted(len(pieces.pieces) - of_lake, "range")
-    tell(f"{counted(of_lake, 'file')} of the lake, {of_log} of the log")
+    planned = plan(job, token_of(start), token_of(end))
+    files = len({part.path for part in planned.ranges if part.path})
+    ranges = sum(not part.path for part in planned.ranges)
+    tell(f"{counted(files, 'file')} of the lake, {counted(ranges, 'range')} of the log")
     if out is None:
-        for event in replay_events(job, pieces):
+        for event in replay_events(job, planned):
             say(show_json(event))
         return
     folder = new_folder(out)
     with session(master or MASTER) as spark:
-        replay_rows(spark, job, pieces).write.mode("overwrite").parquet(folder)
+        replay_rows(spark, job, planned).write.mode("overwrite").parquet(folder)
         say(f"{counted(spark.read.parquet(folder).count(), 'event')} in {out}")
 
 

@@ -105,14 +105,14 @@ def _row(entry: RosterEntry) -> dict[str, str | int | float]:
 
 
 async def _list(url: str, topic: str, of: RosterKind) -> Roster:
-    from gapless.client.roster import roster
+    from gapless.client.topics import roster
 
     async with connected(url) as client:
         return await roster(client, topic, of)
 
 
 async def _strike(url: str, topic: str, of: RosterKind, name: str, number: int) -> None:
-    from gapless.client.roster import strike
+    from gapless.client.topics import strike
 
     async with connected(url) as client:
         await strike(client, topic, of, name, number)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gapless.cli.configuration import Limits, SettingsFile, read_limits
+
+if TYPE_CHECKING:
+    from gapless.broker.lease import StoreOptions
 
 DATA = Path("gapless-data")
 
@@ -39,12 +43,33 @@ LogLevel = Annotated[
     typer.Option(help="The least severe level to log."),
 ]
 
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A topic that exists from the start; repeatable."),
+]
+
+Security = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A file with [security]; `gapless security init` makes one."),
+]
+
+Name = Annotated[
+    str, typer.Option(metavar="NAME", help="Its name, in the data folder and in a store.")
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Keep each commit in this PostgreSQL too; a second process then stands by.",
+    ),
+]
+LeaseSeconds = Annotated[
+    float, typer.Option(help="With --store: how long a standby waits for a silent holder.")
+]
+
 
 def serve(
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A topic that exists from the start; repeatable."),
-    ] = None,
+    topic: Topics = None,
     listen: Annotated[
         str,
         typer.Option(metavar="HOST:PORT", help="Where clients connect; port 0 is any free port."),
@@ -52,13 +77,11 @@ def serve(
     admin: AdminAddress = "127.0.0.1:7118",
     admin_host: AdminHosts = None,
     data: Data = DATA,
-    security: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="A file with [security]; `gapless security init` makes one."
-        ),
-    ] = None,
+    security: Security = None,
     insecure: Insecure = False,
+    name: Name = "serve",
+    store: Store = None,
+    lease_seconds: LeaseSeconds = 2.5,
     config: SettingsFile = None,
     limits: Limits = None,
     log_json: LogJson = False,
@@ -74,10 +97,17 @@ def serve(
 
     Ctrl-C stops the broker in order. After a crash, start it again: nothing that was acknowledged
     is lost.
+
+    \b
+    gapless store init URL                                    once, then on two machines:
+    gapless serve --name prices --store URL --listen HOST:PORT
+
+    The first process serves, the second stands by and takes over. Give clients both addresses.
     """
-    from gapless.broker.networks import SINGLE, single_network
+    from gapless.broker.networks import single_network
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
+    from gapless.core.identity import BrokerName
 
     node, process = read_limits(limits, config)
     settings = Settings(
@@ -89,14 +119,28 @@ def serve(
         insecure=insecure,
         security_folder=security.parent if security else Path(),
     )
+    own = BrokerName(name)
     run(
-        SINGLE,
-        single_network(topic or (), read_table(security) if security else None),
+        own,
+        single_network(topic or (), read_table(security) if security else None, own),
         settings,
         config=node,
         log_json=log_json,
         log_level=log_level,
         tell=typer.echo,
+        store=store_options(store, name, listen, lease_seconds) if store else None,
+    )
+
+
+def store_options(url: str, name: str, address: str, lease_s: float) -> StoreOptions:
+    from gapless.broker.lease import StoreOptions
+    from gapless.storage.replica.postgres import PostgresStore
+    from gapless.storage.replica.store import StoreUnreachableError
+
+    with suppress(StoreUnreachableError):  # it is waited for; what will never work is told at once
+        PostgresStore(url).state(name)
+    return StoreOptions(
+        connect=lambda: PostgresStore(url), name=name, address=address, lease_s=lease_s
     )
 
 

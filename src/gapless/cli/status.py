@@ -36,6 +36,8 @@ COLUMNS = (
 )  # fmt: skip
 HEADINGS = {"subscriptions": "subs", "neighbours": "links", "unreachable": "cut off"}
 """Shorter ones, for a terminal of 80 columns."""
+STORE_COLUMNS = ("term", "standbys", "store")
+"""Of brokers with a store: under which term they serve, what stands by, how many commits behind."""
 TREE_COLUMNS = ("near", "sessions", "unreachable")
 """Of brokers with reliable topics: how many they know nearby, whom they send to, whom they miss."""
 RING_COLUMNS = ("ring", "leaves", "table", "trees")
@@ -62,9 +64,10 @@ def status(
     gapless status --admin 10.0.0.7:7118    one elsewhere
     gapless status --watch --json           an object a second, for a program
 
-    With reliable topics it also shows how many brokers a broker knows nearby, to which of them it
-    sends, and which it cannot reach. With multicast topics: its leaf set, its routing table, and
-    its trees as root/forwarder/leaf.
+    With a store it also shows the term, and each standby with the number of commits that it lacks.
+    With reliable topics: how many brokers a broker knows nearby, to which of them it sends, and
+    which it cannot reach. With multicast topics: its leaf set, its routing table, and its trees as
+    root/forwarder/leaf.
 
     Brokers with security answer principals that may administer: give --ca and --access-token. The
     exit code is 1 if no broker answers.
@@ -197,10 +200,23 @@ def rows(found: Found) -> list[dict[str, str]]:
             "delivered": f"{figures['delivered']:,}",
             "neighbours": f"{up}/{up + down}",
             "sync": f"{disk['sync_us'] / max(1, disk['syncs']) / 1000:.2f}ms",
+            **store_row(figures.get("store")),
             **tree_row(figures.get("services", {}).get("reliable")),
             **ring_row(figures.get("services", {}).get("multicast")),
         }
     return shown
+
+
+def store_row(store: dict[str, Any] | None) -> dict[str, str]:
+    """The term of a broker with a store, and its standbys with their lag; nothing without one."""
+    if not store:
+        return {}
+    lags = [f"{each['process']} -{each['lag']}" for each in store["standbys"]]
+    return {
+        "term": str(store["term"]),
+        "standbys": ",".join(lags) or "none",
+        "store": "unreachable" if store["problem"] else "reached",
+    }
 
 
 def tree_row(tree: dict[str, Any] | None) -> dict[str, str]:
@@ -233,7 +249,8 @@ def brokers_table(found: Found, restarts: dict[str, int] | None = None) -> Table
     from rich.text import Text
 
     lines = rows(found)
-    columns = [*COLUMNS, *(TREE_COLUMNS if any("near" in row for row in lines) else ())]
+    columns = [*COLUMNS, *(STORE_COLUMNS if any("term" in row for row in lines) else ())]
+    columns += [*(TREE_COLUMNS if any("near" in row for row in lines) else ())]
     columns += RING_COLUMNS if any("ring" in row for row in lines) else ()
     headings = [HEADINGS.get(each, each) for each in columns]
     shown = make_table(*headings, *(["restarts"] if restarts else []), box=SIMPLE_HEAD, padding=0)

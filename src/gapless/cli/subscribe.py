@@ -14,7 +14,7 @@ from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from gapless.cli.token_file import DeliveryJournal, TokenFile
-    from gapless.client.wish import Start
+    from gapless.client.subscription_options import Start
 
 
 def subscribe(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from gapless.client.client import Client
-    from gapless.client.topics import Topic
+    from gapless.client.topics import TopicDescription
 
 Result = TypeVar("Result")
 COLUMNS = ("name", "service", "pubends", "hosts", "retention")
@@ -84,7 +84,7 @@ def create(
         problem = f"--pubends {pubends} and {len(host)} --host contradict each other"
         raise UsageError(problem, "Name a host for each pubend, or leave one of the two out.")
 
-    async def work(client: Client) -> list[Topic]:
+    async def work(client: Client) -> list[TopicDescription]:
         await client.create_topic(
             name,
             chosen,  # type: ignore[arg-type]  # it is one of them
@@ -161,15 +161,15 @@ def run(url: str, work: Callable[[Client], Awaitable[Result]]) -> Result:
     return asyncio.run(main())
 
 
-def tell(found: Topic | None, text: str, *, as_json: bool) -> None:
+def tell(found: TopicDescription | None, text: str, *, as_json: bool) -> None:
     say(json.dumps(as_dict(found) if found else None) if as_json else text)
 
 
-def as_dict(found: Topic) -> dict[str, object]:
+def as_dict(found: TopicDescription) -> dict[str, object]:
     return {**found._asdict(), "hosts": list(found.hosts), "pubends": len(found.hosts)}
 
 
-def row(found: Topic) -> dict[str, str]:
+def row(found: TopicDescription) -> dict[str, str]:
     kept = [
         f"{found.retention_seconds:g} s" if found.retention_seconds is not None else "",
         f"{found.retention_bytes} bytes" if found.retention_bytes is not None else "",

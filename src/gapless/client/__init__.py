@@ -1,5 +1,6 @@
 """The client library: connect, publish, subscribe. `gapless.connect` is where it begins.
 
-`connection` is one link to a broker, `client` keeps one up and shares it among publishers and
-subscriptions, `sync` is the same for code without an event loop. docs/reference/client.md.
+`connection` is one link to a broker, `reconnection` keeps one up, `client` is what applications
+use; publishers and subscriptions share its connection. `gapless.sync` is for code without an event
+loop. docs/reference/client.md.
 """

@@ -1,6 +1,6 @@
-"""Where brokers are: `gapless://host:port`, several of them with commas in between.
+"""Addresses of brokers: `gapless://host:port`, several of them with commas in between.
 
-`gapless+tls://` is the same over TLS.
+`gapless+tls://` means TLS.
 """
 
 from __future__ import annotations

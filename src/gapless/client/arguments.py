@@ -1,13 +1,12 @@
-"""What applications give, checked before anything is sent: a `UsageError` says what is allowed.
+"""Arguments of applications, checked before anything is sent: `UsageError` says what is allowed.
 
-A value of a wrong type would be sent as it is, the broker would end the connection, and the client
-would connect and send it again, for ever. What cannot be encoded at all (half a surrogate pair, a
-number beyond 64 bits) would leave nobody who could be told.
+Without these checks the client would send a value of a wrong type, the broker would end the
+connection, and the client would connect and send it again, for ever. A value that cannot be encoded
+at all (half a surrogate pair, a number beyond 64 bits) would fail where no caller could be told.
 """
 
 from __future__ import annotations
 
-import asyncio
 from math import inf
 from operator import index
 from typing import TYPE_CHECKING, SupportsIndex
@@ -25,17 +24,6 @@ from gapless.core.token import Token
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-
-LOOPS = "Use it in the loop where it was made; gapless.sync needs none, and any thread may use it."
-
-
-def running_loop() -> asyncio.AbstractEventLoop:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        remedy = "Connect in an `async def`; or use gapless.sync.connect."
-        raise UsageError("there is no event loop here", remedy) from None
 
 
 def name(what: str, given: object, bytes_max: int = NAME_BYTES_MAX) -> str:
@@ -63,12 +51,12 @@ def producer(given: object) -> ProducerName:
 
 
 def subscription(given: object) -> SubscriptionName:
-    """Its broker says which names are allowed, of those that can be sent."""
+    """A name that can be sent; the broker says whether it is allowed."""
     return SubscriptionName(name("name", given, LONG_NAME_MAX))
 
 
 def condition(given: object) -> str:
-    """Its broker says what is wrong with it, unless it is too long to be sent."""
+    """A condition that is short enough to be sent; the broker says whether it is correct."""
     checked = text("condition", given)
     if (size := len(checked.encode())) > CONDITION_BYTES_MAX:
         raise FilterError(
@@ -90,7 +78,7 @@ def text(what: str, given: object) -> str:
 
 
 def count(what: str, given: object, least: int = 0, most: int = TICK_MAX) -> int:
-    """A whole number. Those of numpy are fine; a bool is none."""
+    """A whole number, also of numpy; a bool is none."""
     if not isinstance(given, SupportsIndex) or isinstance(given, bool):
         raise UsageError(f"{what}={given!r:.80} is no whole number", f"Give {least} to {most}.")
     if not least <= (number := index(given)) <= most:

@@ -1,14 +1,14 @@
-"""The backlog: what came for one subscription and was not taken yet, and the positions it gives.
+"""The backlog of one subscription: what has arrived and was not taken yet, and the positions.
 
 Theory of operation
-    Parts wait as they came: events or a gap, and the position that holds after them. Taking an item
+    Parts wait in the order of arrival: events or a gap, and the position after them. Taking an item
     moves the token past it; asking for more when a part is used up moves it to the end of that
-    part. Whoever asks for the next item has finished the one before: `finished` is the token that
-    counts only what is finished, which is what may be acknowledged without being asked.
+    part. An application that asks for the next item has finished the one before: `finished` is the
+    token of finished items only, which may be acknowledged automatically.
     After a lost connection a durable subscription goes on from what it has received, or from before
-    that; what comes twice is dropped here.
-    Items may be taken (`pop`) by another thread than the one that adds them. Only `load` moves what
-    both work on, and it is called while that other thread waits for it.
+    that. What comes twice is dropped here.
+    Another thread may take items (`pop`) than the one that adds them. Only `load` changes what both
+    use, and it is called while the other thread waits for it.
 
 Invariants
     I1  ticks of events ascend per pubend (over all pubends in total order)
@@ -44,8 +44,8 @@ NOTHING: Positions = MappingProxyType({})
 
 
 @dataclass(slots=True, eq=False)
-class Part:
-    """What came together: its items, and the position once they are taken."""
+class BacklogPart:
+    """What arrived in one message: its items, and the position after them."""
 
     items: Sequence[Event | Gap]
     pubend: PubendName | None
@@ -68,34 +68,34 @@ class Backlog:
         self._in_total = in_total
         self._finish = finish
         self._silence = silence
-        self._parts: deque[Part] = deque()
-        self._newest: dict[PubendName | None, Part] = {}  # by pubend: the last one that waits
-        self._current: Part | None = None
+        self._parts: deque[BacklogPart] = deque()
+        self._newest: dict[PubendName | None, BacklogPart] = {}  # by pubend: its last part
+        self._current: BacklogPart | None = None
         self._items: deque[Delivery] = deque()  # of the current part, not yet taken
         self._last: Delivery | None = None  # taken last; what came before it is finished
         self._finished: Delivery | None = None
         self._taken: dict[str, int] = {}  # of what was taken before that
-        self._held: dict[PubendName | None, int] = {}  # taken elsewhere, and not finished
+        self._held: dict[PubendName | None, int] = {}  # taken from a shared backlog
         self._received: dict[str, int] = {}
         self.has_started = False
 
     # --- positions ------------------------------------------------------------------------------
 
     def token(self, beyond: Positions = NOTHING) -> Token:
-        """Everything below it was taken, or did not match, or was told as lost. `beyond`: taken in
-        a lane (`gapless.client.lane`)."""
+        """Everything below it was taken, or did not match, or was told as lost. `beyond`: positions
+        of a shared backlog (`gapless.client.shared_backlog`)."""
         return Token(_moved(_moved(self._after(self._last), self._held), beyond))
 
     def finished(self, beyond: Positions = NOTHING) -> Token:
-        """The same without the item that was taken last, with which someone may be busy."""
+        """The token without the item taken last, which the application may be busy with."""
         return Token(_moved(self._after(self._finished), beyond))
 
     def received(self) -> Token:
-        """Everything below it has come, whether it was taken or not."""
+        """Everything below it has arrived, taken or not."""
         return Token(self._received)
 
     def _after(self, item: Delivery | None) -> dict[str, int]:
-        """The positions when everything up to this item is taken."""
+        """The positions after this item."""
         positions = dict(self._taken)
         if item is None:
             return positions
@@ -114,13 +114,13 @@ class Backlog:
     # --- adding ---------------------------------------------------------------------------------
 
     def take_over(self, finished: Positions, taken: Positions) -> None:
-        """It was read in a lane up to here, and nothing was left here: go on from there."""
+        """Go on from the positions of a shared backlog."""
         self._taken = _moved(self._taken, finished)
         self._received = _moved(self._received, taken)
         self._held = dict(taken)
 
     def start(self, starts: Mapping[str, int]) -> list[tuple[str, Span]]:
-        """It counts from here; what lies between this and what has come is missing."""
+        """It counts from here on: the spans between what has arrived and this are missing."""
         self.has_started = True
         missing = []
         for name, tick in starts.items():
@@ -133,14 +133,14 @@ class Backlog:
     def add(
         self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
     ) -> bool:
-        """Whether there is something new to take."""
+        """Add a message; whether there is something new to take."""
         received = self._received
         if events and events[0].tick < received.get(events[0].pubend, 0):
             events = [event for event in events if event.tick >= received[event.pubend]]
         for name in list(received) if pubend is None else (pubend,):
             if through > received.get(name, 0):
                 received[name] = through
-        return self._queue(Part(events, pubend, through, ticket))
+        return self._queue(BacklogPart(events, pubend, through, ticket))
 
     def add_gap(self, pubend: PubendName, span: Span) -> bool:
         start = max(span.start, self._received.get(pubend, 0))
@@ -148,16 +148,16 @@ class Backlog:
             return False  # it was told before
         self._received[pubend] = span.end
         gap = Gap(self._topic, pubend, Span(start, span.end))
-        return self._queue(Part([gap], pubend, span.end, None))
+        return self._queue(BacklogPart([gap], pubend, span.end, None))
 
-    def _queue(self, part: Part) -> bool:
+    def _queue(self, part: BacklogPart) -> bool:
         newest = self._newest.get(part.pubend)
         if not part.items and newest is not None:
             newest.through = max(newest.through, part.through)
             self._done(part)
             return False
         if not part.items and not self._silence and self.is_idle:
-            # All is finished, and this is nothing to take.
+            # Everything is finished, and there is nothing to take.
             self._taken = _moved(self._taken, {part.pubend: part.through})
             self._done(part)
             return False
@@ -186,7 +186,7 @@ class Backlog:
         return items
 
     def load(self) -> bool:
-        """All that was taken is finished: turn to the next part that came, if there is one."""
+        """Call what was taken finished, and turn to the next part, if there is one."""
         part, self._current = self._current, None
         if self._held:
             self._taken, self._held = _moved(self._taken, self._held), {}
@@ -205,7 +205,7 @@ class Backlog:
         self._take_up(self._parts.popleft())
         return True
 
-    def _take_up(self, part: Part) -> None:
+    def _take_up(self, part: BacklogPart) -> None:
         self._current = part
         if self._newest.get(part.pubend) is part:
             del self._newest[part.pubend]
@@ -222,7 +222,7 @@ class Backlog:
 
     @property
     def is_empty(self) -> bool:
-        """Is nothing left but what is being taken?"""
+        """Is there no part beyond the current one?"""
         return not self._parts
 
     @property
@@ -239,13 +239,13 @@ class Backlog:
         for part in parts:
             self._done(part)
 
-    def _done(self, part: Part) -> None:
+    def _done(self, part: BacklogPart) -> None:
         if part.ticket is not None:
             self._finish(part.ticket)
 
 
 def _moved(positions: dict[str, int], on: Positions) -> dict[str, int]:
-    """Positions, moved on where these are further."""
+    """Positions, each moved on if `on` is further."""
     for pubend, through in on.items():
         names = positions if pubend is None else (pubend,)
         positions = {**positions, **{n: max(through, positions.get(n, 0)) for n in names}}

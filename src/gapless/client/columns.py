@@ -1,12 +1,15 @@
 """Columns: a batch of events as Arrow, losing nothing.
 
 Theory of operation
-    Attributes have any of four types, and the same name may have another one in the next event. So
+    Attributes have any of four types, and the same name may have another type in the next event. So
     they are a map from name to a struct of four nullable fields, of which exactly one is set:
     `bool`, `int`, `float`, `text`. Nothing is converted, and every reader of Arrow and Parquet has
-    maps and structs (not so unions). Everything is built by column: of many events by compiled
-    code (`client.flat`); of few, one pass over the decoded events gathers names and values, and
-    four masks make the struct.
+    maps and structs (but not unions). Columns of few events are built from the decoded events: one
+    pass gathers names and values, and four masks make the struct.
+    Many events are not decoded one by one: compiled code (`wire.parse`) finds where everything
+    stands, numpy picks what a column needs, and Arrow takes the memory as it is. Texts and bodies
+    are copied once, next to each other. `flatten` is None for a batch that the compiled code
+    refuses.
 
 Cost: `python -m benchmarks ranges` has rows per second, beside decoding alone.
 """
@@ -19,15 +22,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from gapless.client.flat import flatten
-from gapless.core.events import EventBatch
+from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.core.events import EventBatch, EventRun
+from gapless.core.identity import PublisherName
 from gapless.core.ticks import PUBEND_BITS
-from gapless.wire.events import decode_contents
+from gapless.wire.events import decode_contents, encode_event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gapless.core.events import EventRun
+    from numpy.typing import NDArray
+
+EVENTS_MIN = 500
+"""With fewer events, loading the compiled code takes longer than it saves."""
+
+COPIED_BYTES_MAX = 1 << 30
+"""A longer batch is decoded event by event: Arrow's offsets have 32 bits."""
 
 VALUE = pa.struct(
     [("bool", pa.bool_()), ("int", pa.int64()), ("float", pa.float64()), ("text", pa.string())]
@@ -101,7 +111,7 @@ def attributes_column(maps: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def to_table(batches: Sequence[Any]) -> Any:
-    """All of them as one `pyarrow.Table`, which has its columns though there be none."""
+    """All batches as one `pyarrow.Table`; it has its columns even without a batch."""
     return pa.Table.from_batches(batches, SCHEMA)
 
 
@@ -114,3 +124,163 @@ def attributes_of(row: Sequence[tuple[str, dict[str, Any] | None]]) -> dict[str,
         for name, fields in row
         if fields is not None and any(value is not None for value in fields.values())
     }
+
+
+# --- without decoding ----------------------------------------------------------------------------
+
+
+def flatten(run: EventRun) -> ParsedBatch | None:
+    """The places of all that is in these events; None: decode them one by one."""
+    if len(run) < EVENTS_MIN or len(run.data) > COPIED_BYTES_MAX:
+        return None
+    from gapless.wire import parse
+
+    data = np.frombuffer(run.data, np.uint8)
+    bounds = np.zeros(len(run) + 1, np.int64)
+    bounds[1:] = np.frombuffer(run.ends, "<u4")
+    firsts = np.empty(len(bounds), np.int64)
+    if not parse.count(data, bounds, firsts):  # as it does if ends go back, or beyond the last
+        return None
+    places = int(firsts[-1])
+    names, kinds = np.empty((places, 3), np.int64), np.empty(places, np.uint8)
+    values, rest = np.empty(places, np.int64), np.empty((len(run), 5), np.int64)
+    if not parse.parse(data, bounds, firsts, names, kinds, values, rest):
+        return None
+    return ParsedBatch(data, firsts, names, kinds, values, rest)
+
+
+def join_runs(runs: Sequence[EventRun]) -> EventRun:
+    """The events of all runs, as one run."""
+    if len(runs) == 1:
+        return runs[0]
+    bases = np.repeat(
+        np.cumsum([0, *(len(run.data) for run in runs[:-1])]), [len(run) for run in runs]
+    )
+    ends = np.frombuffer(b"".join([run.ends for run in runs]), "<u4") + bases
+    ticks, data = b"".join([run.ticks for run in runs]), b"".join([run.data for run in runs])
+    return EventRun(ticks, ends.astype("<u4").tobytes(), data)
+
+
+def prepare() -> None:
+    """Compile what is not compiled yet, once a machine."""
+    event = encode_event({"a": "b", "n": 1}, b"c", PublisherName("d"), 0)
+    flat = flatten(EventRun.of(range(EVENTS_MIN), [event] * EVENTS_MIN))
+    assert flat is not None
+    flat.find("a").texts()
+
+
+class ParsedBatch:
+    """Where everything stands in the bytes of one batch."""
+
+    def __init__(
+        self,
+        data: NDArray[np.uint8],
+        firsts: NDArray[np.int64],
+        names: NDArray[np.int64],
+        kinds: NDArray[np.uint8],
+        values: NDArray[np.int64],
+        rest: NDArray[np.int64],
+    ) -> None:
+        self._data = data
+        self._firsts = firsts
+        self._names = names
+        self._kinds = kinds
+        self._values = values
+        self._rest = rest
+        self.count = len(firsts) - 1
+
+    # --- columns of attributes -------------------------------------------------------------------
+
+    def find(self, name: str) -> ParsedValues:
+        """The values of one attribute in all events."""
+        from gapless.wire import parse
+
+        places = np.empty(self.count, np.int64)
+        wanted = np.frombuffer(name.encode(), np.uint8)
+        parse.find(self._data, self._firsts, self._names, wanted, places)
+        return self._at(places)
+
+    def _at(self, places: NDArray[np.int64]) -> ParsedValues:
+        if not len(self._kinds):
+            empty = np.zeros(len(places), np.int64)
+            return ParsedValues(self, empty.astype(np.uint8), empty, empty)
+        kinds = np.where(places < 0, np.uint8(MISSING), self._kinds[places])
+        return ParsedValues(self, kinds, self._values[places], self._names[places, 2])
+
+    def attributes(self, value_type: Any) -> Any:
+        """All attributes, as maps from name to a struct in which one of four fields is set."""
+        values = ParsedValues(self, self._kinds, self._values, self._names[:, 2])
+        fields = [
+            values.numbers(BOOL, pa.bool_()),
+            values.numbers(INT, pa.int64()),
+            values.numbers(FLOAT, pa.float64()),
+            values.texts(),
+        ]
+        structs = pa.StructArray.from_arrays(fields, fields=list(value_type))
+        names = self.pieces(self._names[:, 0], self._names[:, 1], None, pa.string())
+        return pa.MapArray.from_arrays(pa.array(self._firsts.astype(np.int32)), names, structs)
+
+    # --- other columns ---------------------------------------------------------------------
+
+    def bodies(self) -> Any:
+        return self.pieces(self._rest[:, 0], self._rest[:, 1], None, pa.binary())
+
+    def publishers(self) -> Any:
+        is_named = self._rest[:, 2] >= 0
+        return self.pieces(self._rest[:, 2], self._rest[:, 3], is_named, pa.string())
+
+    def sequences(self) -> Any:
+        return pa.array(self._rest[:, 4], pa.int64(), mask=self._rest[:, 4] < 0)
+
+    def pieces(
+        self,
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        valid: NDArray[np.bool_] | None,
+        kind: Any,
+    ) -> Any:
+        """Texts or bytes that stand in the events."""
+        from gapless.wire import parse
+
+        if valid is not None:
+            lengths = np.where(valid, lengths, 0)
+        ends = np.zeros(len(starts) + 1, np.int64)
+        np.cumsum(lengths, out=ends[1:])
+        out = np.empty(int(ends[-1]), np.uint8)
+        parse.gather(self._data, np.ascontiguousarray(starts), ends, out)
+        buffers = [_bitmap(valid), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(out)]
+        return pa.Array.from_buffers(kind, len(starts), buffers)
+
+
+class ParsedValues:
+    """One value of any kind for each place; kind 0: there is no value."""
+
+    def __init__(
+        self,
+        flat: ParsedBatch,
+        kinds: NDArray[np.uint8],
+        values: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+    ) -> None:
+        self._flat = flat
+        self.kinds = kinds
+        self.values = values
+        self._lengths = lengths
+
+    def texts(self) -> Any:
+        return self._flat.pieces(self.values, self._lengths, self.kinds == TEXT, pa.string())
+
+    def numbers(self, kind: int, arrow: Any) -> Any:
+        """The values of one kind; all others are null."""
+        values: Any = self.values
+        if kind == BOOL:
+            values = values != 0
+        elif kind == FLOAT:
+            values = values.view(np.float64)
+        return pa.array(values, arrow, mask=self.kinds != kind)
+
+
+def _bitmap(valid: NDArray[np.bool_] | None) -> Any:
+    if valid is None:
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -1,11 +1,11 @@
 """One connection of a client to a broker: bytes to messages and back, Hello first.
 
 Theory of operation
+    `wire.link` is the machine of Hello, keep-alive and Goodbye; this is its driver over asyncio.
     Messages to send are gathered until the end of the loop's turn and leave with one write.
-    A connection that has brought nothing for a while is pinged, and given up when that brings
-    nothing either: a broker that hangs, or whose machine is gone, is like one that closed.
-    A broker that will not have us, or whose certificate we do not believe, is a `RefusedError`:
-    to try again the same way will not help. A request that cannot be encoded is refused without
+    A broker that hangs, or whose machine is gone, is like a broker that closed the connection.
+    A broker that does not accept the client, or whose certificate the client does not trust, is a
+    `RefusedError`: a retry would not help. A request that cannot be encoded is refused without
     being sent, and all others go on.
 
 Invariants
@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
+from math import inf
 from socket import gaierror
 from typing import TYPE_CHECKING, cast
 
@@ -25,12 +26,19 @@ from msgspec.structs import replace
 from gapless.client.errors import LinkError, RefusedError
 from gapless.core.client_messages import Refused
 from gapless.core.errors import GaplessError, WireError
-from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.messages import Hello, Message
 from gapless.version import __version__
 from gapless.wire.codec import Unknown
-from gapless.wire.framing import Unframer
 from gapless.wire.kinds import codec
-from gapless.wire.version import agree
+from gapless.wire.link import (
+    DropLink,
+    EndLink,
+    KeepAlive,
+    LinkMachine,
+    PeerLeft,
+    PeerOpened,
+    SendOnLink,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -39,38 +47,37 @@ if TYPE_CHECKING:
     from gapless.client.address import Address
     from gapless.client.credentials import Credentials
     from gapless.core.identity import BrokerName
-    from gapless.core.messages import Message
 
 HELLO = Hello(software=f"gapless {__version__}")
 LOOK_EVERY_S = 2.0
 SILENT_LOOKS_MAX = 3
-"""How often it is looked whether anything has come; after so many looks that found nothing, and all
-but the last a ping that nothing answered, the connection is given up."""
+"""How often the client looks whether anything has come. It pings after a look that found nothing,
+and gives the connection up after this many of them in a row."""
 
 SEND_BYTES_HIGH = 4 << 20
-"""Bytes that wait to be sent; beyond it `wait_writable` waits."""
+"""Bytes queued for sending; beyond it `wait_writable` waits."""
 
 
 @dataclass(frozen=True)
-class Pass:
-    """What makes a connection ours: the context of TLS, if it is, and what we say first."""
+class Passport:
+    """What a client shows when it connects: the context of TLS, if any, and its Hello."""
 
     context: ssl.SSLContext | None = None
     hello: Hello = HELLO
 
     @classmethod
-    def of(cls, credentials: Credentials) -> Pass:
+    def of(cls, credentials: Credentials) -> Passport:
         return cls(credentials.context(), replace(HELLO, token=credentials.token))
 
 
-OPEN = Pass()
+OPEN = Passport()
 
 UNFIT = (WireError, ValueError, TypeError, OverflowError)
-"""What cannot be sent: too large, text without UTF-8, a type or a number that no message has."""
+"""Errors of a message that cannot be sent: too large, no UTF-8, a wrong type or number."""
 
 
 class Connection(asyncio.Protocol):
-    """A link to one broker. `lost` is told why it ended."""
+    """A link to one broker. It calls `lost` with the reason when it has ended."""
 
     def __init__(
         self,
@@ -78,7 +85,6 @@ class Connection(asyncio.Protocol):
         lost: Callable[[GaplessError], None],
         hello: Hello = HELLO,
     ) -> None:
-        self._hello = hello
         self.broker: BrokerName | None = None  # as it says in its Hello
         self._receive = receive
         self._lost = lost
@@ -86,11 +92,9 @@ class Connection(asyncio.Protocol):
         self.opened: asyncio.Future[None] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._codec = codec()
-        self._unframer = Unframer()
+        self._machine = LinkMachine(hello, self._loop.time())
         self._outbox: list[Message] = []
         self._problem: GaplessError | None = None
-        self._is_closing = False
-        self._silent_looks = -1  # the next look does not count
         self._timer: asyncio.TimerHandle | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -102,7 +106,7 @@ class Connection(asyncio.Protocol):
         receive: Callable[[Message], None],
         lost: Callable[[GaplessError], None],
         patience_s: float,
-        shown: Pass = OPEN,
+        passport: Passport = OPEN,
     ) -> Connection:
         """Connect and exchange Hellos; `LinkError` or `RefusedError` if that fails."""
         loop = asyncio.get_running_loop()
@@ -110,10 +114,10 @@ class Connection(asyncio.Protocol):
         try:
             async with asyncio.timeout(patience_s):
                 _, connection = await loop.create_connection(
-                    lambda: cls(receive, lost, shown.hello),
+                    lambda: cls(receive, lost, passport.hello),
                     address.host,
                     address.port,
-                    ssl=shown.context,
+                    ssl=passport.context,
                 )
                 await connection.opened
         except OSError as error:  # TimeoutError is one
@@ -121,7 +125,7 @@ class Connection(asyncio.Protocol):
                 connection.abort()
             if isinstance(error, LinkError):
                 raise
-            if shown.context is not None and (refused := tls_refusal(address, error)):
+            if passport.context is not None and (refused := tls_refusal(address, error)):
                 raise refused from None
             reason = reason_of(error)
             raise LinkError(f"no broker answers at {address} ({reason})") from None
@@ -136,41 +140,41 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=SEND_BYTES_HIGH)
-        self._transport.write(bytes(self._codec.frames([self._hello])))
-        self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
+        self._transport.write(bytes(self._codec.frames([self._machine.greet()])))
+        self._machine.keep_alive(KeepAlive(LOOK_EVERY_S, SILENT_LOOKS_MAX), self._loop.time())
+        self._set_timer()
 
     def data_received(self, data: bytes) -> None:
-        self._silent_looks = -1
+        machine = self._machine
         try:
-            for payload in self._unframer.feed(data):
-                if self._is_closing:
+            for payload in machine.feed(data, self._loop.time()):
+                if machine.is_over:
                     return
-                self._take(self._codec.decode(payload))
-            if self._unframer.error is not None:
-                raise self._unframer.error
+                message = self._codec.decode(payload)
+                if not isinstance(message, Unknown):
+                    self._take(message)
+            if machine.unframer.error is not None:
+                raise machine.unframer.error
         except GaplessError as error:
             self._problem = error
             self.abort()
 
-    def _take(self, message: Message | Unknown) -> None:
-        match message:
-            case Unknown() | Pong():
-                pass
-            case Hello():
-                agree(HELLO, message)
-                self.broker = message.sender
+    def _take(self, message: Message) -> None:
+        match self._machine.receive(message):
+            case Message() as taken:
+                self._receive(taken)
+            case SendOnLink(reply):
+                self.send(reply)
+            case PeerOpened(hello):
+                self.broker = hello.sender
                 if not self.opened.done():
                     self.opened.set_result(None)
-            case Goodbye(problem, remedy, final):
-                kind = RefusedError if final else LinkError
-                self._problem = kind(problem or "the broker said goodbye", remedy)
+            case PeerLeft(said):
+                kind = RefusedError if said.final else LinkError
+                self._problem = kind(said.problem or "the broker said goodbye", said.remedy)
                 self.close()
-            case Ping(number):
-                self.send(Pong(number))
-            case _ if not self.opened.done():
-                raise WireError("the broker's first message is no Hello")
-            case _:
-                self._receive(message)
+            case None:
+                pass
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -179,7 +183,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._is_closing = True
+        self._machine.close(self._loop.time())
         self._writable.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -192,7 +196,7 @@ class Connection(asyncio.Protocol):
                     "your certificate.",
                 )
             self.opened.set_exception(problem)
-            self.opened.exception()  # if nobody waits for it any more, nobody need know
+            self.opened.exception()  # asyncio need not warn if no task waits for it any more
         else:
             self._lost(problem)
 
@@ -206,7 +210,7 @@ class Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         messages, self._outbox = self._outbox, []
-        if not messages or self._is_closing or self._transport is None:
+        if not messages or self._machine.is_over or self._transport is None:
             return
         try:
             frames = self._codec.frames(messages)
@@ -215,8 +219,8 @@ class Connection(asyncio.Protocol):
         self._transport.write(frames)
 
     def _is_fit(self, message: Message) -> bool:
-        """A request that cannot be encoded, or is too large for a frame, is refused here: nobody
-        else would ever answer it."""
+        """Whether a message can be sent. A request that cannot be encoded, or is too large for a
+        frame, is refused here, for no broker would ever answer it."""
         try:
             self._codec.frames([message])
         except UNFIT as error:
@@ -228,40 +232,47 @@ class Connection(asyncio.Protocol):
         return True
 
     async def wait_writable(self) -> None:
-        """Until the socket takes more: the back-pressure of TCP."""
+        """Wait until the socket takes more: the back-pressure of TCP."""
         await self._writable.wait()
 
-    def _look(self) -> None:
-        self._silent_looks += 1
-        if self._silent_looks >= SILENT_LOOKS_MAX:
-            self._problem = LinkError("the broker does not answer any more")
-            self.abort()
-            return
-        if self._silent_looks:
-            self.send(Ping(self._silent_looks))
-        self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
+    # --- time, and the end -----------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        if (due_s := self._machine.deadline) < inf:
+            self._timer = self._loop.call_at(due_s, self._fire)
+
+    def _fire(self) -> None:
+        match self._machine.fire(self._loop.time()):
+            case SendOnLink(ping):
+                self.send(ping)
+            case DropLink(problem):
+                self._problem = LinkError(f"the broker does not answer any more ({problem})")
+                self.abort()
+            case EndLink() | None:
+                pass  # no deadline is set that would end it so
+        self._set_timer()
 
     def close(self) -> None:
-        if not self._is_closing and self._transport is not None:
+        if not self._machine.is_over and self._transport is not None:
             self.flush()
-            self._is_closing = True
+            self._machine.close(self._loop.time())
             self._transport.close()
 
     def abort(self) -> None:
-        self._is_closing = True
+        self._machine.close(self._loop.time())
         if self._transport is not None:
             self._transport.abort()
 
 
 def reason_of(error: OSError) -> str:
-    """Why there is no connection. What a name server says has numbers of its own."""
+    """Why there is no connection. Errors of name servers have numbers of their own."""
     if error.errno and not isinstance(error, gaierror):
         return os.strerror(error.errno)
     return error.strerror or str(error) or "it takes too long"
 
 
 def tls_refusal(address: Address, error: OSError) -> RefusedError | None:
-    """What an error of TLS means; None if it is none, or may pass."""
+    """The refusal that an error of TLS means; None for other errors, and for passing ones."""
     import ssl
 
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -272,6 +283,7 @@ def tls_refusal(address: Address, error: OSError) -> RefusedError | None:
         )
     if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
         return RefusedError(
-            f"the broker at {address} does not speak TLS", "Use gapless:// if you trust the way."
+            f"the broker at {address} does not speak TLS",
+            "Use gapless:// if you trust the network.",
         )
     return None

@@ -1,8 +1,8 @@
-"""Credentials: how a client proves who it is, and whom it trusts.
+"""Credentials: how a client proves its identity, and which authority it trusts.
 
-A token or a certificate proves the client; the authority is whose word it takes for the broker.
-What is not given is looked for in the environment. A token never leaves over a connection that is
-not TLS: given for such a one it is an error, and from the environment it stays there.
+A token or a certificate proves the client's identity; the authority vouches for the broker. What is
+not given is taken from the environment. The client never sends a token without TLS: a token that is
+given for such a connection is an error, and one in the environment is not used.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ TOKEN, AUTHORITY = "GAPLESS_TOKEN", "GAPLESS_CA"
 CERTIFICATE, KEY = "GAPLESS_CERTIFICATE", "GAPLESS_KEY"
 
 
-class Options(TypedDict, total=False):
-    """What `connect` takes of them."""
+class CredentialOptions(TypedDict, total=False):
+    """The credentials that `connect` takes."""
 
     token: str | None
     ca: str | Path | None
@@ -33,7 +33,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Credentials:
-    """What one connection shows and believes. Without an authority, the system's are believed."""
+    """What one connection shows and trusts. Without an authority, it trusts the system's."""
 
     token: str = field(default="", repr=False)
     authority: str = ""
@@ -41,7 +41,7 @@ class Credentials:
     key: str = ""
 
     def context(self) -> ssl.SSLContext:
-        """For TLS 1.2 and newer, with the broker's host checked against its certificate."""
+        """For TLS 1.2 and newer; checks the broker's host against its certificate."""
         import ssl
 
         try:
@@ -71,7 +71,7 @@ def find_credentials(
     key: str | Path | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Credentials | None:
-    """Those for a connection; None if it is not TLS, which takes none."""
+    """The credentials of a connection; None without TLS."""
     given = {"token": token, "ca": ca, "certificate": certificate, "key": key}
     if not is_tls:
         if named := [name for name, value in given.items() if value]:

@@ -1,4 +1,4 @@
-"""What comes back to an application: receipts, gaps, silences, and the credit for what it took."""
+"""What an application gets: receipts, gaps, silences; and the credit for what it has taken."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Delivery = Event | Gap | Silence
 
 
 class Creditor(Protocol):
-    """The connections of a client, as far as they are owed credit."""
+    """The channel that counts consumed events."""
 
     session: int
 
@@ -54,18 +54,18 @@ class Creditor(Protocol):
 class Ticket:
     """Events that came in one message: consumed when all subscriptions they are for are done.
 
-    `carrier` and `session` tell the connection they came on: credit for an old one means nothing to
-    the next.
+    `channel` and `session` name the connection they came on: credit for an old connection means
+    nothing to the next.
     """
 
-    carrier: Creditor
+    channel: Creditor
     session: int
     count: int
     parts: int
 
 
 def finish(ticket: Ticket) -> None:
-    """One part of what came in a message is done with."""
+    """Count one part of a message as done."""
     ticket.parts -= 1
-    if ticket.parts == 0 and ticket.session == ticket.carrier.session:
-        ticket.carrier.consume(ticket.count)
+    if ticket.parts == 0 and ticket.session == ticket.channel.session:
+        ticket.channel.consume(ticket.count)

@@ -1,8 +1,8 @@
-"""What can go wrong between a client and its broker.
+"""Errors between a client and its broker.
 
 GaplessError
 ├── LinkError           no broker answers, or the connection broke while an answer was due
-├── RefusedError        the broker said no, and why
+├── RefusedError        the broker refused a request, and says why
 ├── LostError           a range that is to be read was released
 └── InterruptedError…   see SubscriptionInterruptedError: deliveries would not be gapless
 """
@@ -27,13 +27,13 @@ class RefusedError(GaplessError):
 class LostError(GaplessError):
     """Part of a range that is to be read was released: the message names it."""
 
-    default_remedy = 'Read from later on, or with gaps="yield" to go on behind it.'
+    default_remedy = 'Start the read later, or give gaps="yield" to go on behind it.'
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(f"{problem} was released and is lost", remedy)
 
 
 class SubscriptionInterruptedError(GaplessError):
-    """A subscription has ended: what follows might have a gap. All before it was delivered."""
+    """A subscription has ended, for what follows might have a gap. All before it was delivered."""
 
     default_remedy = "Subscribe again; what was published meanwhile is not delivered."

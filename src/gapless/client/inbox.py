@@ -1,16 +1,16 @@
-"""The inbox: what a broker sends for the subscriptions of one client, handed to each.
+"""The inbox: what a broker sends for the subscriptions of one channel, handed to each of them.
 
 Theory of operation
     A broker sends each event once, with the numbers of the subscriptions that want it, and says
-    how far everything is settled. Each event is decoded once and queued at every subscription it is
-    for, together with the position. A ticket ties the queues together: when all of them have
-    taken their part, the events count as consumed.
+    how far everything is settled. The inbox decodes each event once and queues it at every
+    subscription it is for, together with the position. A ticket ties the queues together: when all
+    subscriptions have taken their part, the events count as consumed.
     A position holds for all subscriptions of a topic and order, so it is noted here once, and a
-    subscription looks when it needs to know: a message costs the subscriptions that take part in
-    it, and nothing for the others. Only those that hand out silences are told of each.
-    Those that are read together and keep in step have a lane (`lane`) in place of queues.
-    A durable subscription that is behind at a pubend gets messages of its own about it; what is
-    said to all others does not count for it until it has caught up.
+    subscription looks it up when needed: a message costs only the subscriptions that take part in
+    it. Only subscriptions that hand out silences are told of each position.
+    Subscriptions that are read together have one queue (`shared_backlog`).
+    A durable subscription that lags at a pubend gets messages of its own about it. Messages to all
+    subscriptions do not count for it until it has caught up.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from gapless.wire.events import decode_events
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gapless.client.carrier import Carrier, Subscriber
-    from gapless.client.lane import Lane
+    from gapless.client.channel import Channel, Subscriber
+    from gapless.client.shared_backlog import SharedBacklog
     from gapless.core.client_messages import CaughtUp, Deliveries, Ended, Lost, Order, Subscribed
     from gapless.core.errors import GaplessError
     from gapless.core.events import Event
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 class Inbox:
-    """The subscriptions of one client by number."""
+    """The subscriptions of one channel, by number."""
 
-    def __init__(self, carrier: Carrier) -> None:
-        self.carrier = carrier
-        self.lane: Lane | None = None
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.shared: SharedBacklog | None = None
         self._number = 0
         self._subscribers: dict[int, Subscriber] = {}
-        self._listeners: dict[int, Subscriber] = {}  # those that hand out silences
+        self._listeners: dict[int, Subscriber] = {}  # that hand out silences
         self._positions: dict[tuple[TopicName, Order], dict[PubendName | None, int]] = {}
         self._pubends: dict[TopicName, dict[int, PubendName]] = {}  # by number, of total orders
 
@@ -52,17 +52,17 @@ class Inbox:
         return len(self._subscribers)
 
     def positions(self, topic: TopicName, order: Order) -> Mapping[PubendName | None, int]:
-        """Up to where all is settled for who is not behind, as told on this connection."""
+        """Up to where all is settled for subscriptions that do not lag, on this connection."""
         return self._positions.setdefault((topic, order), {})
 
-    def add(self, subscriber: Subscriber) -> int:
+    def register(self, subscriber: Subscriber) -> int:
         self._number += 1
         self._subscribers[self._number] = subscriber
         if subscriber.tells_silence:
             self._listeners[self._number] = subscriber
         return self._number
 
-    def remove(self, number: int) -> None:
+    def unregister(self, number: int) -> None:
         self._subscribers.pop(number, None)
         self._listeners.pop(number, None)
 
@@ -75,19 +75,19 @@ class Inbox:
 
     def deliver(self, message: Deliveries) -> None:
         events = self._decode(message)
-        lane = self.lane
-        if message.only is None and lane is not None and lane.members:
-            ticket, others = lane.add(message, events)
+        shared = self.shared
+        if message.only is None and shared is not None and shared.has_members:
+            ticket, others = shared.add(message, events)
         else:
             ticket, others = (
-                Ticket(self.carrier, self.carrier.session, len(events), 0),
+                Ticket(self.channel, self.channel.session, len(events), 0),
                 message.takers,
             )
         wanted = _by_subscription(others)
         takers = [number for number in wanted if number in self._subscribers]
         ticket.parts += len(takers)
         if events and not ticket.parts:
-            self.carrier.consume(len(events))
+            self.channel.consume(len(events))
         for number in takers:
             indices = wanted[number]
             part = events if indices is None else [events[index] for index in indices]
@@ -108,7 +108,7 @@ class Inbox:
         return decode_events(message.events, topic, pubends, ticks)
 
     def _settle(self, message: Deliveries, wanted: dict[int, list[int] | None]) -> None:
-        """For all who are not behind, what they did not get is silence."""
+        """For subscriptions that do not lag, all up to this position is settled."""
         order: Order = "total" if message.pubend is None else "publisher"
         positions = self._positions.setdefault((message.topic, order), {})
         if message.through > positions.get(message.pubend, 0):
@@ -136,7 +136,7 @@ class Inbox:
             if message.elsewhere:
                 subscriber.relocate()
                 return
-            self.remove(message.subscription)
+            self.unregister(message.subscription)
             problem = message.problem
             error = SubscriptionInterruptedError(problem, message.remedy) if problem else None
             subscriber.end(error)
@@ -151,7 +151,7 @@ class Inbox:
             subscriber.resume()
 
     def end(self, error: GaplessError | None = None) -> None:
-        """The client is closed; or, with an error, no broker will have it."""
+        """The client is closed; or, with an error, every broker refuses it."""
         for subscriber in list(self._subscribers.values()):
             subscriber.end(error)
 

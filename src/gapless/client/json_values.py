@@ -1,7 +1,7 @@
-"""Attributes as JSON, which has no words for three of the numbers that an attribute may be.
+"""Attributes as JSON, with the three numbers that JSON lacks.
 
-NaN and the infinities are objects there, `{"float": "NaN"}`: any JSON parser reads the line, and no
-text is taken for a number when it is read back, for an attribute is never an object otherwise.
+NaN and the infinities become objects, `{"float": "NaN"}`: any JSON parser reads them. Reading back
+is unambiguous, for an attribute is never an object otherwise.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_json(attributes: Mapping[str, Value]) -> dict[str, Any]:
-    """What `json.dumps` may be given."""
+    """Attributes that `json.dumps` accepts."""
     return {name: _shown(value) for name, value in attributes.items()}
 
 
 def from_json(read: Mapping[str, Any]) -> dict[str, Any]:
-    """The same back; other values stay as they are, whether they may be attributes or not."""
+    """Attributes as `to_json` was given them; values that it never writes stay as they are."""
     return {name: _meant(value) for name, value in read.items()}
 
 

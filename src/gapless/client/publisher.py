@@ -2,23 +2,23 @@
 
 Theory of operation
     Events are numbered 0, 1, 2, … under the publisher's name and sent in batches, many of them
-    before the first receipt is back. What is sent leaves at the end of the loop's turn, unless a
-    batch has just left: then it lingers for a moment (`linger_s`), or until it fills a batch, until
-    nothing is on its way any more, or until anyone waits for its receipt; who waits for that of
-    events on their way does not hurry it. And while enough batches are on their way, it waits for
-    the next receipt. The more there is to send, the larger the batches, and the less each event
-    costs at both ends.
-    What has no receipt is kept. After a new connection, or after a refusal that says "later", all
-    of it is sent again in order, and the broker recognises by the numbers what it has already.
-    When a name is used again, its next number is asked for first, and a term comes with it, under
-    which all is sent. Whoever had the name before may not know that it is another's now: what it
-    still sends, under an older term, is refused for good, and it fails.
-    Only one broker takes what is published under a name: where another answers, it says which.
+    before the first receipt is back. New events leave at the end of the loop's turn, unless a batch
+    has just left. Then they linger for a moment (`linger_s`), or until they fill a batch, until no
+    batch is on its way any more, or until a caller waits for their receipt. (A caller that waits
+    for events on their way does not hurry new ones.) While many batches are on their way, new
+    events wait for the next receipt. The more there is to send, the larger the batches, and the
+    less each event costs at both ends.
+    Events without a receipt are kept. After a new connection, or after a refusal that says "later",
+    all of them are sent again in order, and the broker recognises by the numbers what it has.
+    A publisher that uses a name again first asks for its next number. The broker gives a term with
+    it, under which all events are sent. A publisher that had the name before may not know that: the
+    broker refuses for good what it still sends under an older term, and it fails.
+    Only one broker takes the events of a name; any other redirects to it.
 
 Invariants
     I1  batches without receipt are kept in order, without holes: the last ends at `sequence`
     I2  at most `window_events_max` events have no receipt, and `WINDOW_BYTES_MAX` bytes and a batch
-    I3  what is fresh leaves within `linger_s`, or there are batches whose receipt lets it go
+    I3  new events leave within `linger_s`, or there are batches whose receipt lets them go
     I4  a call that is cancelled while it waits has sent nothing of what it still held
 """
 
@@ -31,9 +31,9 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 
 from gapless.client import arguments
-from gapless.client.dice import draw
-from gapless.client.elsewhere import HOPS_MAX, ask_patiently
 from gapless.client.errors import RefusedError
+from gapless.client.event_loop import draw
+from gapless.client.requests import HOPS_MAX, ask_with_retries
 from gapless.core.client_messages import (
     OPENING_MAX,
     Publish,
@@ -49,7 +49,7 @@ from gapless.wire.events import encode_events
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from gapless.client.carrier import Carrier
+    from gapless.client.channel import Channel
     from gapless.core.events import Value
     from gapless.core.identity import PublisherName, TopicName
     from gapless.core.messages import Message
@@ -59,7 +59,7 @@ WINDOW_EVENTS_MAX = 4_096
 """Events without receipt; beyond it `send` waits."""
 
 WINDOW_BYTES_MAX = 32 << 20
-"""The same in bytes."""
+"""Bytes of events without receipt; beyond it `send` waits."""
 
 BATCH_EVENTS_MAX = 256
 BATCH_BYTES_MAX = 512 << 10
@@ -67,14 +67,14 @@ BATCHES_EARLY_MAX = 8
 """Batches on their way; beyond it only a full one is sent before a receipt has come."""
 
 LINGER_S = 0.004
-"""How long after a batch the next may gather, while that has no receipt and nobody waits for one.
+"""How long after a batch the next may gather, while that batch has no receipt and no caller waits.
 An event that is sent after a longer pause leaves at once."""
 
 RETRY_S, RETRY_LONGEST_S = 0.01, 0.5
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class UnconfirmedBatch:
     """Events that are on their way, from number `sequence` on."""
 
     sequence: int
@@ -87,7 +87,7 @@ class Publisher:
 
     def __init__(
         self,
-        carrier: Carrier,
+        channel: Channel,
         topic: TopicName,
         name: PublisherName,
         window_events_max: int = WINDOW_EVENTS_MAX,
@@ -97,19 +97,18 @@ class Publisher:
         self.name = name
         self.linger_s = arguments.seconds("linger_s", linger_s, may_be_zero=True)
         self.sequence = 0
-        """The number that the next event gets: so many were sent under this name so far."""
-        self.repeats = 0  # batches sent again
+        """The number of the next event: how many were sent under this name so far."""
         self._term = 0  # of our use of the name
-        self._carrier = carrier
+        self._channel = channel
         self._window_events_max = arguments.count("window_events_max", window_events_max, least=1)
         self._fresh: list[bytes] = []
         self._fresh_bytes = 0
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[UnconfirmedBatch] = deque()
         self._unconfirmed = 0
         self._unconfirmed_bytes = 0  # of those in batches
         self._waiters: list[asyncio.Future[None]] = []
-        self._awaited = 0  # so many events have to be confirmed for one of those
-        self._error: GaplessError | None = UsageError(  # its numbers would be those of others
+        self._awaited = 0  # the highest number of confirmed events that one of them waits for
+        self._error: GaplessError | None = UsageError(  # it has no numbers yet
             "the publisher has not begun", "Use it with `async with`; with gapless.sync, `with`."
         )
         self._is_entered = False
@@ -138,7 +137,7 @@ class Publisher:
         return encode_events(events, self.name, self.sequence)
 
     async def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
-        """The same for each of these, in less time than one by one."""
+        """Hand many events over, in less time than one by one."""
         rest = iter(events)
         for first in rest:
             if self._has_filled:
@@ -148,7 +147,7 @@ class Publisher:
             self._add(chain((first,), rest))
 
     async def flush(self) -> None:
-        """Until everything sent so far is on stable storage."""
+        """Wait until everything sent so far is on stable storage."""
         self._pack()
         end = self.sequence
         await self._wait_until(lambda: self.confirmed >= end, end)
@@ -159,7 +158,7 @@ class Publisher:
         return self.sequence - self._unconfirmed
 
     async def wait_confirmed(self, beyond: int) -> int:
-        """Until `confirmed` is above `beyond`; what it is then."""
+        """Wait until `confirmed` is above `beyond`, and return it."""
         await self._wait_until(lambda: self.confirmed > beyond, beyond + 1)
         return self.confirmed
 
@@ -169,7 +168,7 @@ class Publisher:
         self._is_entered = True
         self.sequence = await self._ask_sequence()
         self._error = None
-        self._carrier.listen(self._resume)
+        self._channel.listen(self._resume)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -177,7 +176,7 @@ class Publisher:
             if kind is None:
                 await self.flush()
         finally:
-            self._carrier.unlisten(self._resume)
+            self._channel.unlisten(self._resume)
             self._fail(UsageError("the publisher has ended", "Make another of the same name."))
             for handle in (self._retry, self._packing):
                 if handle is not None:
@@ -186,17 +185,17 @@ class Publisher:
     # --- numbers ---------------------------------------------------------------------------------
 
     async def _ask_sequence(self) -> int:
-        """Take the name over: the number after the last that is known of it; 0 for a new one."""
+        """Take the name over: its next number; 0 for a new name."""
         opening = 1 + draw(OPENING_MAX)
 
         def question(request: int) -> PublisherQuery:
             return PublisherQuery(request, self.topic, self.name, opening)
 
         while True:
-            answer, carrier = await ask_patiently(self._carrier, question)
+            answer, channel = await ask_with_retries(self._channel, question)
             match answer:
                 case PublisherPosition(sequence=sequence, term=term):
-                    self._carrier, self._term = carrier, term
+                    self._channel, self._term = channel, term
                     return sequence
                 case Refused(problem=problem, remedy=remedy):
                     raise RefusedError(problem, remedy)
@@ -212,7 +211,7 @@ class Publisher:
             self._unconfirmed >= self._window_events_max
             or self._unconfirmed_bytes >= WINDOW_BYTES_MAX
             or self._error is not None
-            or self._carrier.problem is not None
+            or self._channel.problem is not None
         )
 
     def _has_room(self) -> bool:
@@ -223,12 +222,12 @@ class Publisher:
 
     async def _wait_for_room(self) -> None:
         await self._wait_until(self._has_room)
-        if (error := self._error or self._carrier.problem) is not None:
+        if (error := self._error or self._channel.problem) is not None:
             raise error
 
     def _add(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
-        """Number and keep events, one at least, as long as there is room for them; send them if
-        they fill a batch."""
+        """Number and keep events, at least one, while there is room; send them if they fill a
+        batch."""
         room = min(self._window_events_max - self._unconfirmed, BATCH_EVENTS_MAX - len(self._fresh))
         fresh, size, begin = self._fresh, self._fresh_bytes, len(self._fresh)
         try:
@@ -257,7 +256,7 @@ class Publisher:
 
     @property
     def _is_awaited(self) -> bool:
-        """Does anyone wait for the receipt of what is fresh?"""
+        """Does a caller wait for the receipt of new events?"""
         return self._awaited > self.sequence - len(self._fresh)
 
     def _linger_no_more(self) -> None:
@@ -266,13 +265,13 @@ class Publisher:
             self._packing = self._loop.call_soon(self._pack)
 
     async def _let_go(self) -> None:
-        """Let a full batch leave, and receipts in, before we go on."""
-        await self._carrier.wait_writable()
+        """Let a full batch leave, and receipts in, before the caller goes on."""
+        await self._channel.wait_writable()
         await asyncio.sleep(0)
         self._has_filled = False
 
     def _pack(self) -> None:
-        """Make a batch of what is fresh, and send it unless earlier ones must go first."""
+        """Make a batch of new events, and send it unless earlier ones must go first."""
         if self._packing is not None:
             self._packing.cancel()
             self._packing = None
@@ -281,46 +280,45 @@ class Publisher:
         self._packed_s = self._loop.time()
         events, self._fresh = tuple(self._fresh), []
         size, self._fresh_bytes = self._fresh_bytes, 0
-        batch = Batch(self.sequence - len(events), events, size)
+        batch = UnconfirmedBatch(self.sequence - len(events), events, size)
         self._batches.append(batch)
         self._unconfirmed_bytes += size
         if self._retry is None:
             self._send(batch)
 
-    def _send(self, batch: Batch) -> None:
-        """Without a connection there is no answer: `_resume` follows when one is up, and who waits
-        has to know that it waits for one."""
-        carrier = self._carrier
-        if self._error is not None or not carrier.is_up:
+    def _send(self, batch: UnconfirmedBatch) -> None:
+        """Without a connection there is no answer: `_resume` follows when one is up, and callers
+        have to wait for that."""
+        channel = self._channel
+        if self._error is not None or not channel.is_up:
             self._wake()
             return
         turn = self._turn
-        request = carrier.request(lambda answer: self._answered(batch, answer, turn))
-        carrier.send(self._message(batch, request))
+        request = channel.request(lambda answer: self._answered(batch, answer, turn))
+        channel.send(self._message(batch, request))
 
-    def _message(self, batch: Batch, request: int) -> Message:
+    def _message(self, batch: UnconfirmedBatch, request: int) -> Message:
         place = (self.name, batch.sequence, self._term)
         return Publish(self.topic, request, EventBatch(batch.events), *place)
 
     def _resume(self) -> None:
-        """A new connection is up, or it is time to try again: send what has no receipt."""
+        """A connection is up, or a retry is due: send what has no receipt."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        if self._carrier.problem is not None:
+        if self._channel.problem is not None:
             self._wake()
             return
         self._turn += 1
         for batch in self._batches:
-            self.repeats += 1
             self._send(batch)
 
-    def _answered(self, batch: Batch, answer: Message | GaplessError, turn: int) -> None:
+    def _answered(self, batch: UnconfirmedBatch, answer: Message | GaplessError, turn: int) -> None:
         match answer:
             case Receipt():
                 self._confirm(batch)
             case _ if turn != self._turn or self._error is not None:
-                pass  # all of it was sent again since, here or elsewhere; or we have ended
+                pass  # everything was sent again since, or the publisher has ended
             case Refused(elsewhere=addresses) if addresses and self._moves < HOPS_MAX:
                 self._move(addresses)
             case Refused(retry=True):
@@ -331,20 +329,20 @@ class Publisher:
                 self._wake()  # the connection broke: `_resume` follows, if it comes back in time
 
     def _move(self, addresses: tuple[str, ...]) -> None:
-        """Our connection leads to another broker now, which sends us on: publish there."""
+        """The broker redirects: publish there."""
         self._moves += 1
-        self._carrier.unlisten(self._resume)
+        self._channel.unlisten(self._resume)
         try:
-            self._carrier = self._carrier.others.at(addresses)
+            self._channel = self._channel.other_brokers.at(addresses)
         except GaplessError as error:
             self._fail(error)
             return
-        self._carrier.listen(self._resume)
+        self._channel.listen(self._resume)
         self._resume()  # again when its connection is up, if it is still to come
-        self._wake()  # who waits has to wait for that one from here on
+        self._wake()  # callers have to wait for that channel from here on
 
-    def _confirm(self, batch: Batch) -> None:
-        """A receipt says that this batch is durable, and so all before it."""
+    def _confirm(self, batch: UnconfirmedBatch) -> None:
+        """A receipt came: this batch is durable, and all before it."""
         self._retry_s, self._stuck_since_s, self._moves = RETRY_S, None, 0
         while self._batches and self._batches[0].sequence <= batch.sequence:
             confirmed = self._batches.popleft()
@@ -357,12 +355,14 @@ class Publisher:
         self._wake()
 
     def _try_later(self, refused: Refused) -> None:
-        """The broker cannot take it now: hold everything back for a moment, then all in order."""
+        """The broker refuses for now: hold everything back for a moment, then send all in order."""
         if self._retry is not None:
             return
         now_s = self._loop.time()
-        self._stuck_since_s = self._stuck_since_s or now_s
-        if now_s - self._stuck_since_s > self._carrier.patience_s:
+        if self._stuck_since_s is None:
+            self._stuck_since_s = now_s
+            self._channel.report("retrying", refused.problem)
+        if now_s - self._stuck_since_s > self._channel.patience_s:
             self._fail(RefusedError(refused.problem, refused.remedy))
             return
         self._retry = self._loop.call_later(self._retry_s, self._resume)
@@ -375,11 +375,11 @@ class Publisher:
     # --- waiting ---------------------------------------------------------------------------------
 
     async def _wait_until(self, is_reached: Callable[[], bool], number: int = 0) -> None:
-        """What it waits for comes with a receipt: that which confirms so many events, or any."""
+        """Wait for receipts until this is reached; `number`: with that many confirmed events."""
         while not is_reached():
-            if (error := self._error or self._carrier.problem) is not None:
+            if (error := self._error or self._channel.problem) is not None:
                 raise error
-            await self._carrier.wait_up()
+            await self._channel.wait_up()
             if not is_reached():
                 waiter = self._loop.create_future()
                 self._waiters.append(waiter)

@@ -1,15 +1,21 @@
-"""A subscription: what matches, as a sequence to iterate over, gapless or with gaps that are told.
+"""A subscription: the events that match, to iterate over, gapless or with gaps that are told.
 
 Theory of operation
-    What comes goes into a backlog; the application takes it from there, which moves the token.
-    An anonymous subscription lives as long as its connection. When that is lost, what has come is
-    still handed out; then iteration fails with `SubscriptionInterruptedError`, or, if that is
-    wanted, it is made anew, and the span between both positions is a `Gap`.
-    A named one is durable: on the next connection it goes on from what has come, and nobody
-    notices; if the process ends, all that was not taken comes again to who shows its token.
-    If that is at another broker it goes on from what is acknowledged: the new broker takes that as
-    its word. What was taken beyond it comes again and is dropped (`residence`).
+    Arriving events go into a backlog; the application takes them from there, which moves the token.
+    An anonymous subscription lives as long as its connection. When that is lost, the application
+    still gets what has arrived; then iteration fails with `SubscriptionInterruptedError`. With
+    `interruption="gap"` the client subscribes anew instead, and the span between both positions is
+    a `Gap`.
+    A named subscription is durable: on the next connection it goes on from what has arrived, and
+    the application does not notice. If the process ends, all that was not taken comes again to the
+    client that shows the token. At another broker it goes on from what is acknowledged, for the new
+    broker knows nothing else; what was taken beyond that comes again and is dropped (`home`).
     Where the broker keeps the token, what the application has finished is acknowledged by itself.
+    Subscriptions that are read together (`joint_reader`) may share a backlog. One may join when it
+    is live, lags nowhere, has an idle backlog, and gets nothing any more that it has received
+    before; from then on its position is that of the shared backlog. It leaves before anything
+    happens that is about it alone, and takes along what waits for it. A subscription that hands out
+    silences never joins: they are about each one alone.
 
 Invariants
     I1  nothing counts for it before its `Subscribed` on the present connection (`_is_live`)
@@ -25,8 +31,7 @@ from typing import TYPE_CHECKING, Self
 from gapless.client.backlog import Backlog
 from gapless.client.delivery import finish
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
-from gapless.client.residence import Residence
-from gapless.client.step import Stepping
+from gapless.client.home import SubscriptionHome
 from gapless.core.client_messages import (
     Acknowledge,
     Done,
@@ -39,11 +44,12 @@ from gapless.core.identity import PubendName
 from gapless.core.token import Token
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Mapping
 
-    from gapless.client.carrier import Carrier
+    from gapless.client.channel import Channel, ChannelInbox
     from gapless.client.delivery import Delivery, Ticket
-    from gapless.client.wish import Wish
+    from gapless.client.shared_backlog import SharedBacklog
+    from gapless.client.subscription_options import SubscriptionOptions
     from gapless.core.client_messages import Order, Subscribe
     from gapless.core.events import Event
     from gapless.core.identity import BrokerName, TopicName
@@ -54,33 +60,49 @@ ACKNOWLEDGE_S = 0.25
 """How often what is finished is acknowledged, where the broker keeps the token."""
 
 
-class Subscription(Stepping):
+class Subscription:
     """Made by `Client.subscribe`; use it with `async with` and `async for`."""
 
-    def __init__(self, client: Carrier, wish: Wish) -> None:
-        self.wish = wish
-        self.topic: TopicName = wish.topic
-        self.order: Order = wish.order
-        self.tells_silence = wish.silence
-        self._residence = Residence(client, wish, self)
+    def __init__(self, channel: Channel, options: SubscriptionOptions) -> None:
+        self.options = options
+        self.topic: TopicName = options.topic
+        self.order: Order = options.order
+        self.tells_silence = options.silence
+        self._home = SubscriptionHome(channel, options, self)
         self._backlog = Backlog(
-            wish.topic, finish, in_total=wish.order == "total", silence=wish.silence
+            options.topic, finish, in_total=options.order == "total", silence=options.silence
         )
         self._is_live = False
-        self.behind = set()  # pubends of which it gets deliveries of its own
+        self.lags: set[str] = set()  # pubends where it catches up, by messages of its own
+        self.on_ready: Callable[[Subscription], None] | None = None
+        """Called when there is something to take, in place of the task that iterates."""
+        self._shared: SharedBacklog | None = None  # instead of its own backlog
+        self._since: Mapping[str, int] = {}  # where it counts from on this connection
         self.unreached: tuple[BrokerName, ...] = ()
-        self._settled: dict[PubendName | None, int] = {}  # of what the inbox notes for all: known
+        self._settled: dict[PubendName | None, int] = {}  # the inbox's positions, as far as used
         self._first = Token()  # where it began
         self._acknowledged = Token()
-        self._told = Token()  # acknowledged on this connection
+        self._sent_token = Token()  # acknowledged on this connection
         self._is_over = False
         self._error: GaplessError | None = None
         self._loop = asyncio.get_running_loop()
-        self._waiter: asyncio.Future[None] | None = None  # of who iterates
-        self._changes: set[asyncio.Future[Message | GaplessError]] = set()  # of who acknowledges
+        self._waiter: asyncio.Future[None] | None = None  # of the task that iterates
+        self._changes: set[asyncio.Future[Message | GaplessError]] = set()  # of acknowledgements
         self._timer: asyncio.TimerHandle | None = None
 
     # --- for applications ------------------------------------------------------------------------
+
+    @property
+    def token(self) -> Token:
+        """By pubend: everything below this tick was taken, or did not match, or was lost."""
+        if self._shared is None:
+            return self._backlog.token()
+        return self._backlog.token(self._shared.taken((self.topic, self.order)))
+
+    @property
+    def address(self) -> str:
+        """The address of its broker: not always the one that the client is connected to."""
+        return self._channel.address
 
     def __aiter__(self) -> Self:
         return self
@@ -94,22 +116,22 @@ class Subscription(Stepping):
                 raise StopAsyncIteration
 
     def pop(self) -> Delivery | None:
-        """The next item if it is at hand; may be called from another thread."""
+        """The next item, if there is one; may be called from another thread."""
         return self._backlog.pop()
 
     def pop_all(self) -> list[Delivery]:
-        """All that is at hand; may be called from another thread."""
+        """All items that there are; may be called from another thread."""
         return self._backlog.pop_all()
 
     async def wait_ready(self) -> bool:
-        """All that was taken is finished: wait for more. False: the subscription is over."""
+        """Call what was taken finished, and wait for more. False: the subscription is over."""
         while not (is_ready := self._advance()) and not self._is_over:
             await self._wait()
         return is_ready
 
     def _advance(self) -> bool:
-        """All that was taken is finished: whether there is more at hand; its error at the end."""
-        self.fall_out()
+        """Call what was taken finished. True: there is more. At the end it raises its error."""
+        self.leave_shared()
         while not self._backlog.has_items:
             self._take_silence()
             if not self._backlog.load():
@@ -117,7 +139,7 @@ class Subscription(Stepping):
                     raise self._error
                 return False
             if self._backlog.is_empty:
-                self._carrier.tell_consumed()  # we keep up: let the broker know
+                self._channel.tell_consumed()  # we keep up: let the broker know
         return True
 
     async def take(self) -> list[Delivery]:
@@ -127,13 +149,13 @@ class Subscription(Stepping):
         return batch
 
     async def batches(self) -> AsyncIterator[list[Delivery]]:
-        """The same in lists, each with all that has come."""
+        """What iteration gives, in lists: each is all that has come."""
         while batch := await self.take():
             yield batch
 
     async def acknowledge(self) -> None:
-        """Everything up to the token may be released; durable when this returns."""
-        if self.wish.name is None:
+        """Let the broker release everything below the token; durable when this returns."""
+        if self.options.name is None:
             raise UsageError("an anonymous subscription acknowledges nothing", "Give it a name.")
         self._take_silence()
         token = self.token
@@ -141,15 +163,17 @@ class Subscription(Stepping):
             ...
 
     async def reached(self) -> None:
-        """Until nothing is missed any more that is published at `unreached` brokers, or behind
-        them; or until it is over. Only subscriptions of reliable topics begin before that."""
+        """Wait until `unreached` is empty, or the subscription is over.
+
+        Only a subscription of a reliable topic begins while some brokers are unreached: it misses
+        what is published at those brokers, or behind them."""
         while self.unreached and not self._is_over:
             await self._next_answer(None)
 
     async def __aenter__(self) -> Self:
-        self._residence.begin()
+        self._home.begin()
         try:
-            deadline_s = self._loop.time() + self._carrier.patience_s
+            deadline_s = self._loop.time() + self._channel.patience_s
             while not await self._subscribe(deadline_s):
                 pass
         except BaseException:
@@ -163,35 +187,39 @@ class Subscription(Stepping):
         try:
             if kind is None and self._keeps_no_token and self._is_live and not self._is_over:
                 with suppress(TimeoutError, GaplessError):  # then it comes again next time
-                    async with asyncio.timeout(self._carrier.patience_s):
+                    async with asyncio.timeout(self._channel.patience_s):
                         await self._acknowledge(self.token)
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """End it; what has come and was not taken is dropped. A named one lives on at its broker,
+        """End it here, and drop what was not taken. A named subscription lives on at its broker,
         and only what is finished counts as consumed."""
-        self.fall_out()
+        self.leave_shared()
         if self._timer is not None:
             self._acknowledge_finished()
             self._timer.cancel()
             self._timer = None
-        if number := self._residence.number:
-            self._residence.leave()
-            self._carrier.send(Unsubscribe(number))
+        if number := self._home.number:
+            self._home.leave()
+            self._channel.send(Unsubscribe(number))
         self._backlog.drop()
-        self._carrier.tell_consumed()
+        self._channel.tell_consumed()
         self.end(None)
 
     @property
     def _keeps_no_token(self) -> bool:
-        return self.wish.name is not None and self.wish.tokens == "broker"
+        return self.options.name is not None and self.options.tokens == "broker"
+
+    @property
+    def _channel(self) -> Channel:
+        return self._home.channel
 
     # --- taking and waiting ----------------------------------------------------------------------
 
     async def _wait(self) -> None:
-        self._residence.check_entered()
-        self._carrier.tell_consumed()
+        self._home.check_entered()
+        self._channel.tell_consumed()
         if self._waiter is not None:
             raise UsageError("another task waits for this subscription", "Read it in one of them.")
         self._waiter = self._loop.create_future()
@@ -206,14 +234,56 @@ class Subscription(Stepping):
         elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    # --- a shared backlog ------------------------------------------------------------------------
+
+    @property
+    def inbox(self) -> ChannelInbox:
+        return self._channel.inbox
+
+    def take_available(self) -> list[Delivery] | None:
+        """All that has come, which may be nothing; None when the subscription is over."""
+        if self._advance():
+            return self._backlog.pop_all()
+        if self._is_over:
+            return None
+        self._home.check_entered()
+        return []
+
+    def join_shared(self, shared: SharedBacklog) -> None:
+        """Go on with the position of the shared backlog, if that is right for it."""
+        if self.tells_silence or not self._is_live or self.lags:
+            return
+        self._take_silence()
+        positions = self.inbox.positions(self.topic, self.order)
+        common = positions.get(None, 0)
+        for name, tick in self._backlog.received():
+            place = PubendName(name)
+            if tick > max(common, positions.get(place, 0), self._since.get(name, 0)):
+                return
+        if self._backlog.is_idle:
+            self._shared = shared
+            shared.join(self._home.number, self)
+
+    def leave_shared(self) -> None:
+        """Go on alone, from where the shared backlog is, with what waits there for it."""
+        shared = self._shared
+        if shared is None:
+            return
+        place = (self.topic, self.order)
+        self._shared = None
+        self._backlog.take_over(shared.finished(place), shared.taken(place))
+        for pubend, events, through, ticket in shared.leave(self._home.number, place):
+            self._backlog.add(pubend, events, through, ticket)
+        self._wake()
+
     # --- acknowledging ---------------------------------------------------------------------------
 
     async def _acknowledge(self, token: Token) -> bool:
-        """False if the connection broke, so that it is to be said again."""
+        """Acknowledge once. False: the connection broke, so do it again."""
         while not self._is_live:
             if self._is_over:
                 raise self._error or LinkError("the subscription is closed", "Subscribe again.")
-            await self._carrier.wait_up()
+            await self._channel.wait_up()
             if not self._is_live:
                 await self._next_answer(None)
         answer = await self._next_answer(token)
@@ -233,47 +303,53 @@ class Subscription(Stepping):
         try:
             if token is not None:
                 self._note(token)
-                request = self._carrier.request(answer)
-                self._carrier.send(Acknowledge(self._residence.number, dict(token), request))
+                request = self._channel.request(answer)
+                self._channel.send(Acknowledge(self._home.number, dict(token), request))
             return await future
         finally:
             self._changes.discard(future)
 
     def _acknowledge_finished(self) -> None:
-        """Now and then, unasked; nobody waits for the answer."""
+        """Acknowledge from time to time; nobody waits for the answer."""
         self._timer = self._loop.call_later(ACKNOWLEDGE_S, self._acknowledge_finished)
-        self._take_silence()  # one that waits has finished that too
+        self._take_silence()  # an application that waits has finished that too
         token = self._finished()
-        if self._is_live and not token <= self._told:
+        if self._is_live and not token <= self._sent_token:
             self._note(token)
-            self._carrier.send(Acknowledge(self._residence.number, dict(token)))
+            self._channel.send(Acknowledge(self._home.number, dict(token)))
+
+    def _finished(self) -> Token:
+        """The token without what may still be worked on."""
+        if self._shared is None:
+            return self._backlog.finished()
+        return self._backlog.finished(self._shared.finished((self.topic, self.order)))
 
     def _note(self, token: Token) -> None:
-        self._told = self._told.join(token)
+        self._sent_token = self._sent_token.join(token)
         self._acknowledged = self._acknowledged.join(token)
 
     # --- what the inbox calls --------------------------------------------------------------------
 
     def start(self, message: Subscribed) -> None:
-        """It counts from here; if it did before, what lies in between is a gap."""
+        """It counts from here on. If it counted before, the span in between is a gap."""
         if not self._backlog.has_started:
             self._first = self._acknowledged = Token(message.start)
         self._is_live = True
         self._since = message.start
-        self.behind = set(message.behind)
-        self._settled = dict(self._carrier.inbox.positions(self.topic, self.order))
-        self._residence.settle(message)
+        self.lags = set(message.behind)
+        self._settled = dict(self._channel.inbox.positions(self.topic, self.order))
+        self._home.settle(message)
         for name, span in self._backlog.start(message.start):
             self.lose(PubendName(name), span)
         self._tell_change()
 
     def set_behind(self, pubend: PubendName, *, is_behind: bool) -> None:
-        """What was said to all others counts for it up to here, or from here on."""
-        self.fall_out()
+        """Messages to all subscriptions count for it up to here, or from here on."""
+        self.leave_shared()
         self._take_silence()
-        self.behind = self.behind | {pubend} if is_behind else self.behind - {pubend}
+        self.lags = self.lags | {pubend} if is_behind else self.lags - {pubend}
         if not is_behind:
-            self._settled = dict(self._carrier.inbox.positions(self.topic, self.order))
+            self._settled = dict(self._channel.inbox.positions(self.topic, self.order))
 
     def set_unreached(self, brokers: tuple[BrokerName, ...]) -> None:
         self.unreached = brokers
@@ -282,8 +358,8 @@ class Subscription(Stepping):
     def add(
         self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
     ) -> None:
-        self.fall_out()
-        if not self._is_live:  # what comes is for others
+        self.leave_shared()
+        if not self._is_live:  # it is for other subscriptions
             if ticket is not None:
                 finish(ticket)
             return
@@ -292,30 +368,30 @@ class Subscription(Stepping):
             self._wake()
 
     def settle(self) -> None:
-        """What came told of silence, and the application wants to hear of it."""
+        """A message told of silence: hand that out."""
         if self._take_silence():
             self._wake()
 
     def _take_silence(self) -> bool:
-        """Move on to where all who are not behind are; whether there is something new to take."""
+        """Move on to the common position of the inbox; whether there is something new to take."""
         is_new = False
-        if self._is_live and self._lane is None:
-            for pubend, through in self._carrier.inbox.positions(self.topic, self.order).items():
-                if through > self._settled.get(pubend, 0) and pubend not in self.behind:
+        if self._is_live and self._shared is None:
+            for pubend, through in self._channel.inbox.positions(self.topic, self.order).items():
+                if through > self._settled.get(pubend, 0) and pubend not in self.lags:
                     self._settled[pubend] = through
                     is_new |= self._backlog.add(pubend, [], through, None)
         return is_new
 
     def lose(self, pubend: PubendName, span: Span) -> None:
-        self.fall_out()
+        self.leave_shared()
         self._take_silence()  # what is known to be silent is not lost
-        if self.wish.earliest and span.start <= self._first.get(pubend):  # it begins after that
+        if self.options.earliest and span.start <= self._first.get(pubend):  # it begins after that
             self.add(pubend, [], span.end, None)
         elif self._backlog.add_gap(pubend, span):
             self._wake()
 
     def end(self, error: GaplessError | None) -> None:
-        self.fall_out()
+        self.leave_shared()
         if not self._is_over:
             self._is_over = True
             self._is_live = False
@@ -324,38 +400,38 @@ class Subscription(Stepping):
         self._wake()
 
     def interrupt(self, error: GaplessError) -> None:
-        self.fall_out()
+        self.leave_shared()
         self._take_silence()
         self._is_live = False
-        self._told = Token()
-        if self.wish.name is None and not self.wish.goes_on and self._backlog.has_started:
-            self._residence.leave()
+        self._sent_token = Token()
+        if self.options.name is None and not self.options.resumes and self._backlog.has_started:
+            self._home.leave()
             self.end(SubscriptionInterruptedError(f"the subscription ended: {error.problem}"))
-        elif self._residence.is_elsewhere:
-            self._residence.come_back()
+        elif self._home.is_redirected:
+            self._home.come_back()
             self._resume_if_up()
 
     def relocate(self) -> None:
-        """It goes on at another broker, where someone has taken it before we came: follow."""
-        self.fall_out()
+        """It goes on at another broker, where it was moved before this client came: follow."""
+        self.leave_shared()
         self._take_silence()
         self._is_live = False
-        self._told = Token()
-        self._residence.lose()
+        self._sent_token = Token()
+        self._home.lose()
         self._loop.call_soon(self._resume_if_up)
 
     def resume(self) -> None:
-        """A new connection is up: go on from what has come, or start anew, after a gap."""
+        """A connection is up: go on from what has arrived, or start anew after a gap."""
         if not self._backlog.has_started or self._is_over or self._is_live:
             return
-        if not self._residence.may_ask():
+        if not self._home.may_ask():
             return
-        request = self._carrier.request(self._answered)
-        self._carrier.send(self._message(request))
+        request = self._channel.request(self._answered)
+        self._channel.send(self._message(request))
 
     def _resume_if_up(self) -> None:
-        """Else the inbox will do it."""
-        if self._carrier.is_up:
+        """If the channel is down, the inbox resumes it later."""
+        if self._channel.is_up:
             self.resume()
 
     def _tell_change(self) -> None:
@@ -367,18 +443,20 @@ class Subscription(Stepping):
 
     def _message(self, request: int) -> Subscribe:
         received = self._backlog.received() if self._backlog.has_started else None
-        return self._residence.message(request, received, self._acknowledged)
+        return self._home.message(request, received, self._acknowledged)
 
     async def _subscribe(self, deadline_s: float) -> bool:
-        """Ask for it; False if it is to be asked for again: the connection broke, or "later"."""
-        match await self._carrier.ask(self._message):
+        """Ask for it once. False: the connection broke or the broker said "later"; ask again."""
+        match await self._channel.ask(self._message):
             case Subscribed() as subscribed:
-                self._residence.check(subscribed)
+                self._home.check(subscribed)
                 return True
             case Refused(problem=problem, remedy=remedy) as refused:
-                pause_s = self._residence.refused(refused)
+                pause_s = self._home.refused(refused)
                 if pause_s is None or self._loop.time() >= deadline_s:
                     raise RefusedError(problem, remedy)
+                if pause_s:
+                    self._channel.report("retrying", problem)
                 await asyncio.sleep(pause_s)
                 return False
             case LinkError() if self._loop.time() < deadline_s:
@@ -389,16 +467,16 @@ class Subscription(Stepping):
                 raise WireError(f"the broker answered {type(other).__name__} to a Subscribe")
 
     def _answered(self, answer: Message | GaplessError) -> None:
-        """Of a restart; if the connection broke again, `resume` follows."""
+        """The reply to a restart. If the connection broke again, `resume` follows."""
         if not isinstance(answer, Refused):
             return
         try:
-            pause_s = self._residence.refused(answer)
-        except GaplessError as error:  # it cannot go where it was sent
+            pause_s = self._home.refused(answer)
+        except GaplessError as error:  # the redirect cannot be followed
             self.end(error)
             return
         if pause_s is not None:
             self._loop.call_later(pause_s, self._resume_if_up)
             return
-        self._residence.leave()
+        self._home.leave()
         self.end(SubscriptionInterruptedError(answer.problem, answer.remedy))

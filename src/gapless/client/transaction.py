@@ -1,12 +1,12 @@
 """Transactions: many events published all at once or not at all, by one connection or by many.
 
 Theory of operation
-    A stager hands events of one part over, pipelined like a named publisher: what has no answer is
-    kept and sent again, and its place in the part says whether it was there before. The first batch
-    goes alone; once it is durable the rest follows, so that a part which is gone (expired, or
-    aborted) is told from one that has not come yet. A commit names parts; it and all else may be
-    repeated without harm. A part that was staged by one who crashed must not be gone on with, for
-    its events may differ: that is why a part gets a name of its own unless it is given one.
+    A stager hands over the events of one part, pipelined like a named publisher: it keeps what has
+    no answer and sends it again, and the broker recognises repeats by their place in the part. The
+    first batch goes alone and the rest follows once it is durable. So the broker can tell a part
+    that is gone (expired, or aborted) from a part that is new. A commit names parts. All requests
+    may be repeated without harm. Nobody may go on with a part whose stager crashed, for the events
+    may differ; that is why each part gets a new name unless the caller gives one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from gapless.client import arguments
-from gapless.client.insistence import obtain
-from gapless.client.publisher import Batch, Publisher
+from gapless.client.publisher import Publisher, UnconfirmedBatch
+from gapless.client.requests import ask_for
 from gapless.core.client_messages import Done
 from gapless.core.errors import UsageError
 from gapless.core.events import EventBatch
@@ -37,7 +37,7 @@ from gapless.wire.events import encode_events
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gapless.client.carrier import Carrier
+    from gapless.client.channel import Channel
     from gapless.core.errors import GaplessError
     from gapless.core.events import Value
     from gapless.core.messages import Message
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 STAGE_EVENTS_MAX = 4_096
 STAGE_BYTES_MAX = 1 << 20
-"""What goes into one message of events that are handed over encoded."""
+"""Limits of one message of events that were handed over encoded."""
 
 STAGES_MAX = 4
 """Such messages without an answer; beyond it `send_encoded` waits."""
@@ -54,10 +54,10 @@ STAGES_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class CommitReceipt:
-    """A transaction is published for good: its events stand side by side from `first_tick` on.
+    """A transaction is published for good, with its events next to each other from `first_tick` on.
 
-    `repeated`: it was committed before, and nothing has changed. If others were committed since,
-    its place is forgotten: `first_tick` and `count` are -1.
+    `repeated`: it was committed before, and nothing has changed. If later transactions were
+    committed since, its place is forgotten: `first_tick` and `count` are -1.
     """
 
     pubend: PubendName
@@ -70,9 +70,9 @@ class Stager(Publisher):
     """Hands over the events of one part; use it with `async with`, which flushes at the end."""
 
     def __init__(
-        self, carrier: Carrier, topic: TopicName, producer: ProducerName, number: int, part: str
+        self, channel: Channel, topic: TopicName, producer: ProducerName, number: int, part: str
     ) -> None:
-        super().__init__(carrier, topic, PublisherName(producer))
+        super().__init__(channel, topic, PublisherName(producer))
         self.producer = producer
         self.transaction = number
         self.part = part
@@ -84,9 +84,9 @@ class Stager(Publisher):
         return self.sequence
 
     async def send_encoded(self, events: Sequence[bytes]) -> None:
-        """Hand over many events at once that are encoded, without publisher and sequence."""
+        """Hand over many encoded events at once, without publisher and sequence."""
         for piece in _pieces(events):
-            if self._error or self._carrier.problem or len(self._batches) >= STAGES_MAX:
+            if self._error or self._channel.problem or len(self._batches) >= STAGES_MAX:
                 await self._wait_for_turn()
             self._pack()
             self._fresh = piece
@@ -97,7 +97,7 @@ class Stager(Publisher):
 
     async def _wait_for_turn(self) -> None:
         await self._wait_until(lambda: len(self._batches) < STAGES_MAX)
-        if (error := self._error or self._carrier.problem) is not None:
+        if (error := self._error or self._channel.problem) is not None:
             raise error
 
     def _encode(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> Iterable[bytes]:
@@ -106,16 +106,16 @@ class Stager(Publisher):
     async def _ask_sequence(self) -> int:
         return 0
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: UnconfirmedBatch) -> None:
         if batch.sequence and not self._is_begun:
-            return  # it follows the first
+            return  # it follows when the first is durable
         super()._send(batch)
 
-    def _message(self, batch: Batch, request: int) -> Message:
+    def _message(self, batch: UnconfirmedBatch, request: int) -> Message:
         place = (self.producer, self.transaction, self.part, batch.sequence)
         return Stage(self.topic, request, *place, EventBatch(batch.events))
 
-    def _answered(self, batch: Batch, answer: Message | GaplessError, turn: int) -> None:
+    def _answered(self, batch: UnconfirmedBatch, answer: Message | GaplessError, turn: int) -> None:
         if not isinstance(answer, Done):
             super()._answered(batch, answer, turn)
             return
@@ -126,12 +126,12 @@ class Stager(Publisher):
                 self._send(each)
 
     def forget(self, abort: Abort) -> None:
-        """Say once, to whom the events were sent, that they are not wanted."""
-        self._carrier.send(abort)
+        """Tell the broker once that the events are not wanted."""
+        self._channel.send(abort)
 
 
 def _pieces(events: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """In order, each within the limits of one message, or a single event."""
+    """The events in order, in pieces within the limits of one message, or of a single event."""
     start = size = 0
     for index, event in enumerate(events):
         size += len(event)
@@ -145,11 +145,11 @@ def _pieces(events: Sequence[bytes]) -> Iterator[list[bytes]]:
 class Transaction:
     """One transaction on one connection: `async with` commits it, or aborts it on an exception."""
 
-    def __init__(self, carrier: Carrier, stager: Stager) -> None:
-        self._carrier = carrier
+    def __init__(self, channel: Channel, stager: Stager) -> None:
+        self._channel = channel
         self._stager = stager
         self.receipt: CommitReceipt | None = None
-        """What came of it, once it is committed."""
+        """Set once it is committed."""
 
     @property
     def count(self) -> int:
@@ -161,11 +161,11 @@ class Transaction:
         return await self._stager.send(attributes, body)
 
     async def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
-        """The same for each of these, in less time than one by one."""
+        """Hand many events over, in less time than one by one."""
         await self._stager.send_many(events)
 
     async def flush(self) -> None:
-        """Until all that was sent is on stable storage; nobody sees it yet."""
+        """Wait until all that was sent is on stable storage; no subscriber sees it yet."""
         await self._stager.flush()
 
     async def __aenter__(self) -> Self:
@@ -179,25 +179,25 @@ class Transaction:
         try:
             await stager.__aexit__(kind, *rest)
             if kind is None:
-                self.receipt = await commit(self._carrier, *name, {stager.part: stager.count})
+                self.receipt = await commit(self._channel, *name, {stager.part: stager.count})
                 has_ended = True
         finally:
             if stager.count and not has_ended:
-                # Said once and not waited for: whoever has failed, or was cancelled, need not. What
-                # is committed all the same stays so; and in doubt it expires.
+                # Sent once and not waited for: a caller that failed or was cancelled should not
+                # wait. If the commit happened all the same it stays; otherwise the events expire.
                 stager.forget(Abort(name[0], 0, name[1], name[2]))
 
 
 async def commit(
-    carrier: Carrier,
+    channel: Channel,
     topic: TopicName,
     producer: ProducerName,
     number: int,
     parts: Sequence[str] | Mapping[str, int],
 ) -> CommitReceipt:
     names, counts = checked_parts(parts)
-    done = await obtain(
-        carrier,
+    done = await ask_for(
+        channel,
         lambda request: Commit(topic, request, producer, number, names, counts),
         Committed,
         about(topic, producer),
@@ -206,7 +206,7 @@ async def commit(
 
 
 def about(topic: TopicName, producer: ProducerName) -> str:
-    """All requests of a producer go to one broker."""
+    """The key under which the client remembers the broker of a producer."""
     return f"produce {topic} {producer}"
 
 
@@ -217,7 +217,7 @@ def checked(topic: str, producer: str, number: int = 0) -> tuple[TopicName, Prod
 def checked_parts(
     parts: Sequence[str] | Mapping[str, int],
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Their names, each once, and how many events each has, if that is given."""
+    """The names, each once, and how many events each part has, if given."""
     if isinstance(parts, str):
         raise UsageError(f"parts={parts!r:.80} is one text", "Give a list of names.")
     names = tuple(arguments.name("parts", each) for each in parts)
@@ -228,11 +228,13 @@ def checked_parts(
     return names, tuple(arguments.count("parts", each) for each in parts.values())
 
 
-class Transacting:
-    """What a client can do with transactions."""
+class TransactionRequests:
+    """The requests about transactions that a client has."""
+
+    channel: Channel
 
     def transaction(
-        self: Carrier,
+        self,
         topic: str,
         *,
         producer: str,
@@ -240,63 +242,65 @@ class Transacting:
     ) -> Transaction:
         """Events that are published together or not at all: `async with`, `send`.
 
-        A clean end commits, an exception aborts. Ids of a producer ascend; one that is not above
-        the last committed is taken for a repeat, and changes nothing.
+        A clean end commits, an exception aborts. Ids of a producer ascend: an id that is not above
+        the last committed one counts as a repeat, and changes nothing.
         """
-        return Transaction(self, Stager(self, *checked(topic, producer, id), uuid4().hex))
+        return Transaction(
+            self.channel, Stager(self.channel, *checked(topic, producer, id), uuid4().hex)
+        )
 
     def stage(
-        self: Carrier,
+        self,
         topic: str,
         *,
         producer: str,
         id: int,  # noqa: A002
         part: str | None = None,
     ) -> Stager:
-        """One part of a transaction that someone else commits: `async with`, `send`, `flush`.
+        """One part of a transaction that another process commits: `async with`, `send`, `flush`.
 
-        Tell whoever commits its `part` and `count`. A name that is given must be used only once.
+        Tell that process its `part` and `count`. If you give `part`, use that name only once.
         """
         given = uuid4().hex if part is None else arguments.name("part", part)
-        return Stager(self, *checked(topic, producer, id), given)
+        return Stager(self.channel, *checked(topic, producer, id), given)
 
     async def commit(
-        self: Carrier,
+        self,
         topic: str,
         *,
         producer: str,
         id: int,  # noqa: A002
         parts: Sequence[str] | Mapping[str, int],
     ) -> CommitReceipt:
-        """Publish exactly these parts, in this order; whatever else was staged is dropped.
+        """Publish exactly these parts, in this order; other staged parts are dropped.
 
-        Give `{part: count}` to have it refused unless each part is whole. A repeat is answered.
+        With `{part: count}` the broker refuses unless each part is whole. A repeat is harmless.
         """
-        return await commit(self, *checked(topic, producer, id), parts)
+        return await commit(self.channel, *checked(topic, producer, id), parts)
 
     async def abort(
-        self: Carrier,
+        self,
         topic: str,
         *,
         producer: str,
         id: int,  # noqa: A002
         part: str | None = None,
     ) -> None:
-        """Drop what was staged, or one part of it. What is committed stays: that is no error."""
+        """Drop what was staged, or one part of it. What is committed stays; that is no error."""
         topic_name, name, number = checked(topic, producer, id)
         given = None if part is None else arguments.text("part", part)
-        await obtain(
-            self,
+        await ask_for(
+            self.channel,
             lambda request: Abort(topic_name, request, name, number, given),
             Done,
             about(topic_name, name),
         )
 
-    async def last_committed(self: Carrier, topic: str, *, producer: str) -> int | None:
+    async def last_committed(self, topic: str, *, producer: str) -> int | None:
         """The id of the producer's last committed transaction; None if there is none."""
         topic_name, name, _ = checked(topic, producer)
-        answer = await obtain(
-            self,
+        answer = await ask_for(
+            self.channel,
             lambda request: ProducerQuery(topic_name, request, name),
             ProducerPosition,
             about(topic_name, name),

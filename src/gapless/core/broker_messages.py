@@ -32,17 +32,18 @@ NO_EVENTS = EventBatch.join([])
 
 
 class Purpose(IntEnum):
-    """What a question is for, which decides what will do as an answer."""
+    """What a question is for. It decides which answers will do."""
 
     DELIVERY = 0
-    """To go on delivering: what nobody below needs any more is final."""
+    """To go on delivering. Ticks that no broker below needs any more are final."""
 
     CATCH_UP = 1
-    """For a durable subscription that was away: what is no longer kept is lost."""
+    """For a durable subscription that was away. Events that are no longer kept are lost."""
 
     WHOLE = 2
-    """The same for one that was not known here: silence that others made by filtering does not
-    count, so that the pubend's own broker answers, and nobody filters the answer."""
+    """For a durable subscription that this broker did not know before. Silence that a relay made by
+    filtering does not count, so the pubend's own broker answers, and no relay filters the
+    answer."""
 
 
 # --- knowledge streams (DSN 2002) ---------------------------------------------------------------
@@ -51,15 +52,15 @@ class Purpose(IntEnum):
 class Knowledge(Message, frozen=True):
     """All there is to know about `span`: events at `ticks`, and silence at every other tick.
 
-    Ticks below `final_below` are final: nobody behind the receiver needs them any more, so that
-    they may be taken for silence. Ticks from there to `lost_below` are kept no longer: lost to one
-    who catches up. That may lie before the span, where it says how far the pubend has released; or
-    behind it, in an answer to one who catches up.
-    `requested` marks an answer to a nack: it is passed on only to those who asked. `more`: what
-    was asked for does not fit one answer, ask on for the rest.
-    `scattered`: these events and no more; of every other tick of the span nothing is said.
-    `damaged`: what is below `lost_below` cannot be read in the log. It is lost to everyone, and
-    nothing is said of what lies before the span.
+    Ticks below `final_below` are final: no broker behind the receiver needs them any more, so the
+    receiver may take them for silence. Ticks from there to `lost_below` are no longer kept: they
+    are lost to a subscription that catches up. `lost_below` may lie before the span: then it says
+    how far the pubend has released. It may lie behind the span in an answer to a catch-up.
+    `requested` marks an answer to a nack: a relay passes it on only to the brokers that asked.
+    `more`: the answer does not hold all that was asked for; ask again for the rest.
+    `scattered`: the message holds these events and says nothing about the other ticks of the span.
+    `damaged`: the log cannot be read below `lost_below`. These events are lost to everyone, and
+    the message says nothing about ticks before the span.
     """
 
     pubend: PubendName
@@ -97,14 +98,15 @@ class Nack(Message, frozen=True):
     spans: tuple[Span, ...]
     minimum: Vector | None = None  # silence made with less than this vector does not count
     purpose: Purpose = Purpose.DELIVERY
-    events_max: AnyCount = 0  # who asks has room for so many; 0: for as many as an answer has
+    events_max: AnyCount = 0  # how many the asking broker has room for; 0: no limit
 
 
 class Ack(Message, frozen=True):
     """Behind `cell`, every tick below `delivered` is no longer needed for delivery.
 
     Ticks below `released` are not needed for any durable subscription either. Both are facts
-    about the cell, whoever reports them; `epoch` and `sequence` of the reporter order `released`.
+    about the cell, whichever member reports them. `epoch` and `sequence` of the reporter put
+    reports of `released` in order.
     """
 
     pubend: PubendName
@@ -209,12 +211,14 @@ class ReleaseEcho(Message, frozen=True):
 
 
 class HandOver(Message, frozen=True):
-    """The subscription lives at `sender` now, after so many moves; `receiver` may forget it.
-    `done`: it has, durably. `elsewhere`: not here, it had moved on to that broker before. `owner`:
-    whose it is; one that is someone else's is another subscription, which stays. `over`: it was
-    ended at the sender, so that it is over at the receiver too. `released`: how far it is
-    acknowledged at the sender, durably, at every pubend that it knows; none: who forgets it need
-    not care. `ahead`: not forgotten yet, more is acknowledged here, and counts at the receiver."""
+    """The subscription lives at `sender` now, after `moves` moves; `receiver` may forget it.
+
+    `done`: the receiver has forgotten it, durably. `elsewhere`: the subscription had already moved
+    on to that broker. `owner`: the principal that owns it; a subscription of another owner is
+    another subscription, and stays. `over`: the sender has ended it, so the receiver ends it too.
+    `released`: how far the sender has it acknowledged, durably, at every pubend that it knows;
+    None: the receiver need not compare. `ahead`: the receiver has not forgotten it yet, because
+    more is acknowledged there, and that counts at the other broker."""
 
     subscription: SubscriptionName
     topic: TopicName = TopicName("")
@@ -232,11 +236,11 @@ class HandOver(Message, frozen=True):
 # --- on the way ---------------------------------------------------------------------------------
 
 Routed = Knowledge | Nack | Ack | AckExpected | StartQuery | StartReply | ReleaseHold | ReleaseEcho
-"""What is addressed to a cell, so that routing may pick which of its members gets it."""
+"""Messages to a cell: routing picks the member that gets them."""
 
 
 Addressed = HandOver | TopicQuestion | NameQuestion | NameAnswer
-"""What is addressed to one broker, by name, and goes there hop by hop."""
+"""Messages to one broker, by name; they travel hop by hop."""
 
 
 class Sideways(Message, frozen=True):

@@ -42,10 +42,10 @@ class Publish(Message, frozen=True):
     events: EventBatch
     publisher: PublisherName | None = None
     sequence: int = 0
-    term: int = 0  # 0: of a name that nobody asked about
+    term: int = 0  # 0: no broker was asked about the name
     confirmed: bool = False
-    """Of a reliable topic: the receipt shall come when every broker within reach that has
-    subscribers for them has all of them. Of a durable one it says more anyway."""
+    """For a reliable topic: send the receipt when every broker within reach that has subscribers
+    for the events has all of them. The receipt of a durable topic promises more in any case."""
 
     def __post_init__(self) -> None:
         if not len(self.events):
@@ -104,9 +104,10 @@ class Refused(Told, frozen=True):
 class Subscribe(Message, frozen=True):
     """Deliver what matches `condition`, until the connection ends.
 
-    With a `name` the subscription is durable: it goes on counting while nobody is connected, until
-    it is forgotten. A first time it starts now, or where `token`, `earliest` or `instant` says; one
-    that exists goes on from `token`, or from what its broker knows to be consumed.
+    With a `name` the subscription is durable: it goes on counting while no client is connected,
+    until a client ends it with `Forget`. A new one starts now, or where `token`, `earliest` or
+    `instant` says. An existing one goes on from `token`, or from what its broker knows to be
+    consumed.
     """
 
     topic: TopicName
@@ -118,7 +119,7 @@ class Subscribe(Message, frozen=True):
     token: TokenMap | None = None  # by pubend: everything below is consumed
     earliest: bool = False  # from the oldest event that is kept
     instant: int | None = None  # from this time on, in microseconds
-    tokens: TokenKeeper = "client"  # who remembers what is consumed
+    tokens: TokenKeeper = "client"  # the side that remembers what is consumed
     previous: BrokerName | None = None  # where it lived before, if elsewhere
     moves: int = 0  # how often it has moved
 
@@ -164,17 +165,17 @@ class Ended(Told, frozen=True):
     subscription: int
     problem: Prose = ""
     remedy: Prose = ""
-    elsewhere: bool = False  # it goes on at another broker: who asks again is led there
+    elsewhere: bool = False  # it goes on at another broker, to which a retry is redirected
 
 
 class Deliveries(Told, frozen=True):
-    """Events for one connection, and who gets which.
+    """Events for one connection, and which subscriptions take each of them.
 
     Event i, at `ticks[i]`, goes to the subscriptions `takers[i]`, in this order. All else below
     `through` is silence for the subscriptions of that order: their position is now `through`.
     With a `pubend`, this is about that one; without, about all pubends of the topic, merged.
-    With `only`, it is about that subscription alone, which is behind; all others are about those
-    that are not.
+    With `only`, it is about that subscription alone, which is catching up. Without, it is about all
+    subscriptions that are not catching up.
     """
 
     topic: TopicName
@@ -200,7 +201,7 @@ class Lost(Message, frozen=True):
 
 
 class CaughtUp(Message, frozen=True):
-    """From here on the subscription gets of this pubend what all others get."""
+    """The subscription has caught up: from here on it shares the deliveries of this pubend."""
 
     subscription: int
     pubend: PubendName
@@ -215,10 +216,11 @@ class FellBehind(Message, frozen=True):
 
 
 class Acknowledge(Message, frozen=True):
-    """Of a named subscription everything below `token` is consumed: it need not be kept. With a
-    `request`, the answer comes when that is on stable storage. With a `name`, which needs a
-    request, it is about that subscription, whoever is attached to it, and the number counts for
-    nothing: for who consumes by range reads."""
+    """A named subscription has consumed everything below `token`: it need not be kept.
+
+    With a `request`, the answer comes when that is on stable storage. With a `name`, which needs a
+    request, it is about the subscription of that name, whichever client is attached to it, and the
+    number does not matter: clients that consume by range reads use this."""
 
     subscription: int
     token: TokenMap
@@ -238,10 +240,18 @@ class Done(Told, frozen=True):
 
 
 class Forget(Message, frozen=True):
-    """End a named subscription for good, whoever is connected to it."""
+    """End a named subscription for good, whichever client is connected to it."""
 
     request: int
     name: SubscriptionName
+
+
+class RetireBroker(Message, frozen=True):
+    """A broker never returns: end its subscriptions to reliable topics everywhere, and hand its
+    place in their tree on."""
+
+    request: int
+    broker: BrokerName
 
 
 class Consumed(Message, frozen=True):

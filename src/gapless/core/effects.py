@@ -1,12 +1,12 @@
-"""Effects: what a machine wants done. Plain values; the driver or the simulator does them.
+"""Effects: what a machine asks its driver to do. Plain values; broker or simulator carry them out.
 
 Theory of operation
-    A machine never acts. It returns effects, in order, and whoever drives it carries them out.
+    A machine never acts. It returns effects, in order, and its driver carries them out.
     `Persist` is a write that carries its replies: nothing in `then` leaves before the disk has
     said that all of `writes` is durable. If that never happens, `then` never happens.
 
-    An effect that was made is lost if the call that made it raises. What must not be lost is
-    counted (`core.messages.Made`): writes, and what clients are told. What brokers are sent may be.
+    If a call raises, the effects that it has made are lost. Effects that must not be lost are
+    counted (`core.messages.Made`): writes, and answers to clients. Messages to brokers may be lost.
 
 Source: the contract between etcd's raft and its disk, in idea.
 """

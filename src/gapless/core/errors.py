@@ -6,7 +6,7 @@
     ├── EventError        an event to publish was refused: says which attribute, and why
     ├── WireError         bytes from a peer are not a message; the link is dropped
     ├── ProtocolError     a message contradicts what we know; the link is dropped, nothing changes
-    │   ├── AccessError   who is at the other end did not prove that it may be here
+    │   ├── AccessError   the peer has not proved that it may connect, or do this
     │   └── RequestError  a client's request failed inside the broker; its state is dropped whole
     └── StorageError      the disk did not do what was asked; nothing was acknowledged
         ├── StorageRefusedError  a write breaks a rule; nothing of its commit was written
@@ -31,11 +31,11 @@ CONTEXT_WIDTH = 72
 """How much of a long condition is shown around the place of an error."""
 
 QUOTE_WIDTH = 80
-"""How much of a text of somebody else an error quotes."""
+"""How many characters of a peer's text an error quotes."""
 
 
 def quoted(text: str | None) -> str:
-    """A text of somebody else, for an error: printable, on one line, and not longer than a line."""
+    """A peer's text as an error quotes it: printable, and at most one line."""
     shown = repr(text and text[: QUOTE_WIDTH + 1])
     if len(shown) <= QUOTE_WIDTH:
         return shown

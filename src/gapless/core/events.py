@@ -4,9 +4,8 @@ Theory of operation
     A publisher encodes an event once; from there to the last subscriber it travels as those
     bytes. An `EventBatch` keeps them side by side, so that a broker can pick, log and forward
     events without knowing how they are encoded, and without copying them; on the wire a batch is
-    one contiguous piece. An `EventRun` is a stretch of a log as it stands there: nobody cuts it
-    into events but who wants them one by one. What is inside an encoded event is the business of
-    `gapless.wire.events`.
+    one contiguous piece. An `EventRun` is a part of a log as it stands on disk; only a reader that
+    wants single events cuts it. `gapless.wire.events` knows what is inside an encoded event.
 """
 
 from __future__ import annotations
@@ -19,6 +18,9 @@ import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy import int64
+    from numpy.typing import NDArray
 
     from gapless.core.identity import PubendName, PublisherName, TopicName
     from gapless.core.ticks import Tick
@@ -42,7 +44,7 @@ class Event(NamedTuple):
 
 
 class EventBatch(msgspec.Struct, frozen=True, array_like=True):
-    """Encoded events, in order. Any bytes will do: `wire.events.check_events` is what tells."""
+    """Encoded events, in order. They may be any bytes; `wire.events.check_events` checks them."""
 
     events: tuple[bytes, ...]
 
@@ -97,3 +99,10 @@ class EventRun(msgspec.Struct, frozen=True, array_like=True):
         """Each event by itself."""
         ends = unpack(f"<{len(self)}I", self.ends)
         return tuple(map(self.data.__getitem__, map(slice, (0, *ends), ends)))
+
+
+class Piece(NamedTuple):
+    """Events end to end: number i stands at `bounds[i]:bounds[i + 1]`."""
+
+    data: bytes | memoryview
+    bounds: NDArray[int64]

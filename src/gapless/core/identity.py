@@ -27,7 +27,8 @@ PublisherName = NewType("PublisherName", Name)
 """Chosen by a publisher that wants its repeated publications recognised."""
 
 ProducerName = NewType("ProducerName", Name)
-"""Chosen by who commits transactions; the last one committed under it is remembered for good."""
+"""Chosen by an application that commits transactions. The pubend remembers its last one for
+good."""
 
 SubscriptionName = NewType("SubscriptionName", LongName)
 

@@ -1,16 +1,17 @@
-"""A ledger: who holds how much of something that is bounded, and whether there is room for more.
+"""A ledger: how much of a bounded resource each principal holds, and whether more fits.
 
 Theory of operation
     A broker has a bound for each of its resources. If one client may take all of it, that client
     locks everybody else out. So each account of a ledger has two bounds: one for all together, and
     one for each principal, which is a part of the former and is checked first. A principal is
-    whoever a client has proved to be; decision 0028 says who it is where nobody proves anything.
-    The empty name is nobody's in particular: only the bound of all counts for it.
-    Whoever holds nothing may take one thing as large as fits the bound of all: a bound for
-    principals that is smaller than one frame or one transaction must not exclude it for ever.
+    the identity that a client has proved; decision 0028 says what counts as the principal where
+    clients prove nothing. The empty name belongs to no principal: only the bound for all counts.
+    A principal that holds nothing may take one thing as large as the bound for all allows: a bound
+    for principals that is smaller than one frame or one transaction must not exclude it for ever.
 
 Invariants (checked by `check`)
-    I1  what all hold is the sum of what each holds, and nobody holds less than something
+    I1  the total is the sum of what the principals hold; a principal that holds nothing has no
+        entry
     I2  all together hold at most `total_max`
 
 Cost: two look-ups for each change; a principal that holds nothing takes no memory.
@@ -19,21 +20,21 @@ Cost: two look-ups for each change; a principal that holds nothing takes no memo
 from __future__ import annotations
 
 SHARE_PERCENT = 25
-"""What one principal may hold of what there is, unless it is configured otherwise."""
+"""The share of a resource that one principal may hold, unless it is configured otherwise."""
 
 
 def is_proved(who: str) -> bool:
-    """Is it somebody that will be the same after a restart? Then it may be written down."""
+    """Is this a proved identity? It is the same after a restart, so it may be written to disk."""
     return bool(who) and not who.startswith("@")
 
 
 def show_who(who: str) -> str:
-    """A principal, for people. One that begins with @ has not proved who it is."""
+    """A principal as errors show it. A name that begins with @ is not proved."""
     return "this client" if who.startswith("@") else repr(who)
 
 
 class Account:
-    """Who holds how much of one resource."""
+    """How much of one resource each principal holds."""
 
     def __init__(self, what: str, total_max: int, share_percent: int = SHARE_PERCENT) -> None:
         """`what` names the resource in refusals: "publishers", "bytes of conditions"."""
@@ -47,7 +48,7 @@ class Account:
         return self._held.get(who, 0)
 
     def refusal(self, who: str, amount: int) -> str:
-        """Why `who` may not take so much more; empty: it may."""
+        """Why the principal may not take this amount; empty if it may."""
         held = self.held(who)
         if who and held and held + amount > self.each_max:
             limit = f"one principal may have {self.each_max}"
@@ -57,7 +58,7 @@ class Account:
         return ""
 
     def take(self, who: str, amount: int = 1) -> None:
-        """Whether there is room was asked before; what a restart finds counts all the same."""
+        """Count it. The caller has asked for room; what a restart finds counts in any case."""
         assert amount >= 0
         if amount:
             self._held[who] = self.held(who) + amount

@@ -1,9 +1,9 @@
-"""How long texts may be that come from a peer, and how high its counts. The decoder refuses more.
+"""The longest texts and the highest counts that a peer may send. The decoder refuses more.
 
 Every text field of a message has one of these types, also inside lists and maps; a test holds that.
-The decoder counts characters, of which UTF-8 makes up to four bytes each; who names something new
-is held to bytes besides (`identity.check_name` and its like). Nothing is checked where a message is
-made: a broker makes some for itself, of what it has taken before.
+The decoder counts characters, and UTF-8 takes up to four bytes for each; a new name is checked for
+its bytes as well (`identity.check_name`). Nothing is checked where a message is made: a broker
+makes messages of values that it has accepted before.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import Annotated
 import msgspec
 
 NAME_BYTES_MAX = 255
-"""The longest name that anybody may choose, in UTF-8: it is kept on disk as a key."""
+"""The longest name that a user may choose, in UTF-8: it is kept on disk as a key."""
 
 LONG_NAME_MAX = 512
 """The longest name that is made of others: of a pubend, a topic and a broker. Subscriptions had
 names as long as this in earlier versions."""
 
 KEY_BYTES_MAX = 1_024
-"""The longest key that a disk takes, in UTF-8: nothing is called by a longer name."""
+"""The longest key of a table on disk, in UTF-8."""
 
 CONDITION_BYTES_MAX = 64 * 1024
 """The longest condition, in UTF-8."""
 
 PROSE_MAX = 16 * 1024
-"""The longest sentence for people: what went wrong, and what to do. Ours are cut far below it
-(`errors.quoted`, `errors.listed`)."""
+"""The longest error text: the problem and the remedy. Ours are cut far below it (`errors.quoted`,
+`errors.listed`)."""
 
 ADDRESS_MAX = 1_024
 """The longest address of a broker, or line about its software."""
 
 SECRET_MAX = 4_096
-"""The longest token that proves who a client is."""
+"""The longest token by which a client proves its identity."""
 
 COUNT_MAX = 1 << 62
-"""The highest count that a peer may send. Nobody gets there, and it leaves room to count on."""
+"""The highest count that a peer may send. No real count gets there, and it leaves room to add."""
 
 AnyCount = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 Name = Annotated[str, msgspec.Meta(max_length=NAME_BYTES_MAX)]

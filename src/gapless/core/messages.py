@@ -28,21 +28,21 @@ class Message(msgspec.Struct, frozen=True, tag_field="kind", tag=str.lower, omit
 
 
 class Made:
-    """How many writes, and messages that clients are told by, were made so far in this process:
-    whoever catches an error of a handler knows by it whether one was lost."""
+    """How many writes and messages to clients this process has made so far. Code that catches an
+    error of a handler compares the count to know whether one was lost."""
 
     count = 0
 
 
 class Told(Message, frozen=True):
-    """Base of what a client may be told because of what another did."""
+    """Base of the messages that one client may get because of what another client did."""
 
     def __post_init__(self) -> None:
         Made.count += 1
 
 
 class Hello(Message, frozen=True, omit_defaults=False):
-    """The first message on a link, from both ends: who I am and which versions I speak.
+    """The first message on a link, from both ends: my name and the versions that I speak.
 
     Sent in full: the defaults differ between versions, and that is what it is about.
     """
@@ -50,8 +50,8 @@ class Hello(Message, frozen=True, omit_defaults=False):
     version: int = PROTOCOL_VERSION
     version_min: int = PROTOCOL_VERSION_MIN
     sender: BrokerName | None = None  # None: a client
-    software: Address = ""  # for people who read logs; nothing depends on it
-    token: Secret = ""  # proves who a client is; sent over TLS only
+    software: Address = ""  # for logs; nothing depends on it
+    token: Secret = ""  # proves the client's identity; sent over TLS only
     address: Address = ""  # of a broker that joins: it is in no network file, and is reached there
 
     def __post_init__(self) -> None:

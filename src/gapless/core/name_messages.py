@@ -18,14 +18,12 @@ Want = Literal["claim", "look", "tell", "free"]
 
 
 class NameEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a name is at home, since so many moves, and whose it is."""
+    """The broker where a name is at home, how often it has moved, and its owner."""
 
     home: BrokerName
     moves: AnyCount = 0
     owner: Name = ""
-    epoch: AnyCount = (
-        0  # of the claim that it comes from: the life of its broker, and which of them
-    )
+    epoch: AnyCount = 0  # of the broker that made the claim; `number` counts its claims
     number: AnyCount = 0
 
     def __post_init__(self) -> None:
@@ -34,7 +32,7 @@ class NameEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Which of two holds: the greater."""
+        """Of two entries for one name, the one with the greater rank holds."""
         return self.moves, self.home
 
 

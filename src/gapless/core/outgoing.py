@@ -1,8 +1,8 @@
-"""What a machine wants sent: to a neighbouring cell, to the one broker that asked, to siblings.
+"""Addresses of what a machine sends: a neighbouring cell, the broker that asked, or siblings.
 
 A machine knows cells, not brokers: which live member of a cell gets a message is routing, and that
-is the node's business. Only an answer goes to the very broker that asked, because no other member
-of its cell is waiting for it.
+is the node's task. Only an answer goes to the broker that asked, because no other member of its
+cell waits for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ToCell(msgspec.Struct, Generic[MessageT], frozen=True):
 
 
 class ToBroker(msgspec.Struct, Generic[MessageT], frozen=True):
-    """For this broker and no other: it asked."""
+    """For the broker that asked, and no other."""
 
     broker: BrokerName
     message: MessageT

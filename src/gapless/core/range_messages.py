@@ -16,7 +16,7 @@ from gapless.core.ticks import Span
 
 class ReadRange(Message, frozen=True):
     """Everything of the span that matches, in the order of ticks; `events_max` of 0: no limit.
-    `whole`: who asks takes a run of events for an answer."""
+    `whole`: the client accepts a run of events as the answer."""
 
     topic: TopicName
     request: int
@@ -59,8 +59,8 @@ class PositionsQuery(Message, frozen=True):
 
 
 class Positions(Message, frozen=True):
-    """By pubend hosted here: what is below the first is gone, what is below the second is settled.
-    For the others: which broker hosts them."""
+    """For each pubend hosted here: events below the first tick are gone, those below the second are
+    settled. For each other pubend: the broker that hosts it."""
 
     request: int
     here: dict[LongName, tuple[int, int]]

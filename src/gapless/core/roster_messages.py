@@ -1,8 +1,8 @@
 """The messages by which an administrator sees which names a topic remembers, and strikes some off.
 
 A pubend remembers its named publishers, its producers of transactions and the transactions that are
-open, up to a bound. What nobody needs any more takes the room of others: here it is found and
-removed.
+open, up to a bound. Names that are no longer needed take room from others: with these messages an
+administrator finds and removes them.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class RosterEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     name: Name
     pubend: PubendName
     number: int = 0
-    owner: Name = ""  # who used it first, if that is known
+    owner: Name = ""  # the principal that used it first, if it is known
     heard_us: int = 0  # when it was last heard of; 0: not known
     bytes: int = 0  # staged
 
 
 class Roster(Message, frozen=True):
-    """Those names, by pubend and name. `more`: there are others that did not fit."""
+    """The names, sorted by pubend and name. `more`: some did not fit into the answer."""
 
     request: int
     entries: tuple[RosterEntry, ...] = ()

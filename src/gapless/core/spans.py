@@ -103,13 +103,6 @@ class SpanSet:
         place = bisect_right(self._bounds, start)
         return self._bounds[place] if place % 2 == 1 else start
 
-    def first_present(self, start: int) -> int | None:
-        """The first tick at or after `start` that is in the set."""
-        place = bisect_right(self._bounds, start)
-        if place % 2 == 1:
-            return start
-        return self._bounds[place] if place < len(self._bounds) else None
-
     def within(self, span: Span) -> Iterator[Span]:
         """The parts of `span` that are in the set, ascending."""
         return self._clipped(span, inside=1)

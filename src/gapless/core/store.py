@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 SCAN_BYTES = 1 << 20
 
 RUN_BYTES = 4 << 10
-"""What each run of a scan counts, beside its bytes: it takes about as long as reading so much. A
-log of tiny commits has a run for each."""
+"""What each run of a scan counts besides its bytes: to find a run takes as long as to read these. A
+log of tiny commits has a run for each commit."""
 
 RECORD_BYTES_MAX = 16 << 20
 """The longest record that a volume takes."""
 
 
-class Run(NamedTuple):
+class RecordRun(NamedTuple):
     """Records that stand end to end, not cut into pieces."""
 
     indices: Sequence[int]
@@ -39,8 +39,9 @@ class Store(Protocol):
         ...
 
     def read_near(self, stream: str, index: int) -> Mapping[int, bytes]:
-        """The record at that index, perhaps with others beside it that are at hand: for who wants
-        many, and looks here for the next before he asks again. None at it: it is not in there."""
+        """The record at that index by its index, perhaps with neighbours that are in memory. The
+        result has no such index if there is no record. A caller that wants many records looks for
+        the next one here before it asks again."""
         ...
 
     def scan(
@@ -50,8 +51,9 @@ class Store(Protocol):
         any, then as many as fit, each run counting `RUN_BYTES` more."""
         ...
 
-    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
-        """What `scan` finds, as it stands in the log: for who looks at many and wants few."""
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[RecordRun]:
+        """What `scan` finds, as it stands in the log: for a caller that looks at many and wants
+        few."""
         ...
 
     def bounds(self, stream: str) -> tuple[int, int]:

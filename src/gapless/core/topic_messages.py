@@ -32,7 +32,7 @@ class TopicEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     retention_bytes: int | None = None
     is_deleted: bool = False
     ordered: bool = False  # of a multicast topic: all get everything, in one order
-    owner: Name = ""  # who created it, if they proved who they are
+    owner: Name = ""  # the principal that created it, if it was proved
     deleted_us: AnyCount = 0  # when it was deleted, on its decider's clock; 0: not known
 
     def __post_init__(self) -> None:

@@ -50,8 +50,8 @@ class Stage(Message, frozen=True):
 
 
 class Commit(Message, frozen=True):
-    """Publish exactly these parts, in this order. With `counts`, each has so many events or the
-    transaction is refused; a part that should have none need not be staged."""
+    """Publish exactly these parts, in this order. `counts` says how many events each part must
+    have, or the broker refuses the transaction; a part with a count of 0 need not be staged."""
 
     topic: TopicName
     request: int

@@ -1,25 +1,25 @@
 """The consolidated stream: one pubend for all subscribers of a broker that keep up with it.
 
 Theory of operation
-    What has become settled goes to the connected subscribers at once; that is the node's part. Here
-    it is written down who takes what: `advance` takes the batch and its durable takers, and gives
-    it to the filtered log. `latest` moves only when that is durable; it is what may be reported
-    upstream as delivered, and where a restart goes on. While a write is under way further batches
-    gather and become the next write. A position that moved without anything taken may wait for
-    `delivered_flush`. If there is no room on the disk the same write is tried again; nothing is
-    lost meanwhile, and beyond `filtered_pending_max` events or `filtered_pending_bytes_max` bytes
-    (`is_full`) nothing more may be taken from the stream, which then waits upstream.
-    A catch-up reads durable records only, so it ends at `latest`. What was delivered after that
-    is still in memory here: `tail` gives the subscriber its part of it, and from there on it gets
-    what `advance` gets. One step, so nothing falls between.
+    The node sends settled events to the connected subscribers at once. This machine records which
+    durable subscription takes which event: `advance` takes a batch with its durable takers and
+    gives it to the filtered log. `latest` moves only when that record is durable; it is the
+    position that is reported upstream as delivered, and from which a restart continues. While one
+    write is under way, further batches gather and become the next write. A position that moved
+    without any taken event may wait for `delivered_flush`. If the disk has no room, the same write
+    is tried again. Nothing is lost meanwhile: beyond `filtered_pending_max` events or
+    `filtered_pending_bytes_max` bytes (`is_full`) the broker takes nothing more from the stream,
+    and events wait upstream. A catch-up reads durable records only, so it ends at `latest`. What
+    was delivered after that is still in memory here: `tail` gives the subscriber its part, and from
+    then on the subscriber gets what `advance` gets. This is one step, so nothing falls between.
     What is damaged in the pubend's log comes as an event that is `LOST`, which everyone takes. It
-    is written down like any other, and given to nobody: `has_lost` keeps subscribers from the
-    `tail` until it is durable, so that they catch up with it, ask for it and are told.
+    is recorded like any other event, and delivered to nobody: `has_lost` keeps subscribers from the
+    `tail` until the record is durable. Then they catch up, ask for the event, and are told.
 
 Invariants (checked by `check`)
     I1  latest <= delivered, the end of what was advanced; neither moves back
-    I2  what waits and what is being written lies in [latest, delivered)
-    I3  while something waits, a write is under way or there is a deadline
+    I2  records that wait or are being written lie in [latest, delivered)
+    I3  while a record waits, a write is under way or there is a deadline
     I4  nothing that was released is missing here: the pubend releases only what was delivered
 
 Source: DSN 2003, sec. 4.1; docs/protocols/durable-subscriptions.md, 3.2, 3.5.
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
     from gapless.core.effects import Write
     from gapless.core.store import Store
-    from gapless.durable.timing import Timing
+    from gapless.durable.timing import DurableTiming
     from gapless.knowledge.subend import Settled
 
 
 LOST = b""
-"""Instead of an event that cannot be read; no event is empty."""
+"""Stands for an event that cannot be read; no real event is empty."""
 
 
-class Recorded(Message, frozen=True):
+class RecordsPersisted(Message, frozen=True):
     """To the consolidated stream itself: its write is durable (or, not `ok`, had no room)."""
 
     pubend: PubendName
@@ -57,7 +57,7 @@ class Recorded(Message, frozen=True):
     ok: bool = True
 
 
-class Batch(NamedTuple):
+class SubscriptionBatch(NamedTuple):
     """Events for one subscription; all else below `through` is silence for it."""
 
     ticks: list[int]
@@ -66,8 +66,8 @@ class Batch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Taken:
-    """Events that durable subscriptions took, until that is durable. No step for each of them."""
+class PendingRecords:
+    """Events that durable subscriptions took, until their records are durable. Works on columns."""
 
     ticks: list[int] = field(default_factory=list)
     events: list[bytes] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Taken:
         return len(self.ticks)
 
     def add(self, settled: Settled, takers: Sequence[Sequence[int]]) -> None:
-        """Those of the settled events that somebody takes."""
+        """Add the settled events that some subscription takes."""
         self.ticks += compress(settled.ticks, takers)
         before = len(self.events)
         self.events += compress(settled.events, takers)
@@ -89,14 +89,14 @@ class Taken:
 class Consolidated:
     """One pubend at one subscriber-hosting broker. Sans-IO: see the module docstring."""
 
-    def __init__(self, pubend: PubendName, store: Store, timing: Timing) -> None:
+    def __init__(self, pubend: PubendName, store: Store, timing: DurableTiming) -> None:
         self.pubend = pubend
         self.timing = timing
         self.log = FilteredLog(pubend, store, timing)
         self.delivered = self.log.end
         self.deadline: Instant | None = None
-        self._waiting = Taken()
-        self._writing = Taken()
+        self._next_records = PendingRecords()
+        self._current_records = PendingRecords()
         self._writes: tuple[Write, ...] = ()  # under way, or to be tried again
         self._is_out = False
         self._number = 0
@@ -108,20 +108,20 @@ class Consolidated:
 
     @property
     def pending_count(self) -> int:
-        """Events that are delivered and not durably logged: what `tail` looks at."""
-        return len(self._waiting) + len(self._writing)
+        """The number of events that are delivered and not durably recorded."""
+        return len(self._next_records) + len(self._current_records)
 
     @property
     def is_full(self) -> bool:
-        """Take nothing more from the stream until something was written."""
-        timing, waiting, writing = self.timing, self._waiting, self._writing
+        """Must the broker stop taking events until a write has ended?"""
+        timing, waiting, writing = self.timing, self._next_records, self._current_records
         return (
             self.pending_count >= timing.filtered_pending_max
             or waiting.size + writing.size >= timing.filtered_pending_bytes_max
         )
 
     def begin(self, tick: int, now: Instant) -> list[Effect]:
-        """The very first time: the stream counts from here on."""
+        """Start a stream that was never here before, at this tick."""
         assert self.delivered == 0, "a stream that was here before goes on from `latest`"
         self.delivered = tick
         return self._write(now, in_haste=True)
@@ -129,25 +129,25 @@ class Consolidated:
     def advance(
         self, settled: Settled, takers: Sequence[Sequence[int]], through: int, now: Instant
     ) -> list[Effect]:
-        """Everything below `through` is delivered; `takers[i]` are the numbers of the durable
-        subscriptions, connected or not, that take the i-th event."""
+        """Record that everything below `through` is delivered. `takers[i]` are the numbers of the
+        durable subscriptions, connected or not, that take the i-th event."""
         assert not settled.lost, "I4"
         assert through >= self.delivered, "I1"
         self.delivered = through
         assert len(settled.ticks) == len(takers)
-        self._waiting.add(settled, takers)
+        self._next_records.add(settled, takers)
         return self._write(now)
 
     def _write(self, now: Instant, *, in_haste: bool = False) -> list[Effect]:
-        """Write what waits, unless a write is under way or it may wait longer."""
+        """Write the waiting records, unless a write is under way or they may wait longer."""
         if self._writes or self.delivered == self.log.written:
             return []
-        if not self._waiting and not in_haste:
+        if not self._next_records and not in_haste:
             if self.deadline is None:
                 self.deadline = Instant(now + self.timing.delivered_flush)
             return []
-        taken = self._writing = self._waiting
-        self._waiting = Taken()
+        taken = self._current_records = self._next_records
+        self._next_records = PendingRecords()
         self._writes = self.log.write(taken.ticks, taken.takers, self.delivered)
         return self._put_out()
 
@@ -155,18 +155,18 @@ class Consolidated:
         self.deadline = None
         self._is_out = True
         self._number += 1
-        done, failed = (Recorded(self.pubend, self._number, ok=ok) for ok in (True, False))
+        done, failed = (RecordsPersisted(self.pubend, self._number, ok=ok) for ok in (True, False))
         return [Persist(self._writes, (Tell(done),), (Tell(failed),))]
 
-    def persisted(self, message: Recorded, now: Instant) -> list[Effect]:
-        """The write has ended."""
+    def persisted(self, message: RecordsPersisted, now: Instant) -> list[Effect]:
+        """Handle the end of the write."""
         assert message.number == self._number
         self._is_out = False
         if not message.ok:
             self.deadline = Instant(now + self.timing.storage_retry)
             return []
         self.log.persisted()
-        self._writes, self._writing = (), Taken()
+        self._writes, self._current_records = (), PendingRecords()
         return self._write(now)
 
     def fire(self, now: Instant) -> list[Effect]:
@@ -176,19 +176,20 @@ class Consolidated:
         return self._put_out() if self._writes else self._write(now, in_haste=True)
 
     def has_lost(self, taker: int, start: int) -> bool:
-        """Is something lost that the taker is still owed? It has to be asked for, once that it is
-        lost is durable here."""
+        """Is the taker still owed an event that is lost? It must catch up with that, once the
+        record of it is durable."""
         return any(
             event == LOST and tick >= start and taker in takers
-            for taken in (self._writing, self._waiting)
+            for taken in (self._current_records, self._next_records)
             for tick, event, takers in zip(taken.ticks, taken.events, taken.takers, strict=True)
         )
 
-    def tail(self, taker: int, start: int) -> Batch:
-        """For one that has all below `latest`: what it is still owed before it is like others."""
+    def tail(self, taker: int, start: int) -> SubscriptionBatch:
+        """What a subscription that has everything below `latest` is owed before it joins the
+        others."""
         ticks, events = list[int](), list[bytes]()
-        known: dict[int, bool] = {}  # by identity: events that the same take have the same list
-        for taken in (self._writing, self._waiting):
+        known: dict[int, bool] = {}  # by identity: equal takers share one list
+        for taken in (self._current_records, self._next_records):
             for tick, event, takers in zip(taken.ticks, taken.events, taken.takers, strict=True):
                 takes = known.get(id(takers))
                 if takes is None:
@@ -196,17 +197,17 @@ class Consolidated:
                 if takes and tick >= start:
                     ticks.append(tick)
                     events.append(event)
-        return Batch(ticks, events, max(start, self.delivered))
+        return SubscriptionBatch(ticks, events, max(start, self.delivered))
 
     def chop(self, tick: int) -> list[Effect]:
-        """Nobody needs what is logged before `tick`."""
+        """Give back the log before `tick`, which no subscription needs."""
         chop = self.log.chop(tick)
         return [Persist((chop,))] if chop else []
 
     def check(self) -> None:
         self.log.check()
         assert self.latest <= self.delivered, "I1"
-        pending = [*self._writing.ticks, *self._waiting.ticks]
+        pending = [*self._current_records.ticks, *self._next_records.ticks]
         assert all(self.latest <= tick < self.delivered for tick in pending), "I2"
         idle = self.delivered == self.latest
         assert idle or self._is_out or self.deadline is not None, "I3"

@@ -1,26 +1,26 @@
 """The filtered log: which durable subscriptions take which events of one pubend.
 
 Theory of operation
-    One log stream for each pubend, indexed by tick. For every event that any durable subscription
-    takes there is one record: for each taker its number and the tick of its previous event. So the
-    records of one subscription form a chain that leads back from its newest, its head; reading
-    follows the chain and touches nothing else, however much others took in between.
-    Takers that want the same have the same previous event: if all have, it is written once, and
-    whoever walks there leaves it behind for the others (`_backs`).
+    Each pubend has one log stream, indexed by tick. Every event that a durable subscription takes
+    has one record: for each taker its number and the tick of its previous event. So the records of
+    one subscription form a chain that leads back from its newest record, its head. A read follows
+    the chain and touches nothing else, however much other subscriptions took in between.
+    Takers that want the same events have the same previous event. If all takers of a record do, it
+    is written once, and a walk past it keeps it for the others (`_shared_backs`).
     Heads are kept in memory. A restart takes them from the last snapshot and reads the records
-    behind it again. `end` says how far the log is complete: below it, what is not in the chain is
-    silence for that subscription. It is written in the same commit as the records, so both hold or
-    neither. Several writes may be under way, in order: what is not durable yet serves as back
-    pointer, but is not read.
-    A record that is damaged on the disk breaks the chains that lead through it: of what lies before
-    it nothing is known for its takers, which ask for all of that. Where a restart finds one it does
-    not know whose it was: whoever has taken nothing behind it asks for all that it covers. No
-    snapshot is made until it is chopped, for that would hide it from the next restart.
-    An answer of `read` keeps the earliest ticks and says how far it goes. Chains only lead back, so
-    a walk down a long one leaves marks (`Trail`) from which the next reads start: every record is
+    after it. `end` says how far the log is complete: below it, what is not in the chain is silence
+    for that subscription. It is written in one commit with the records, so both hold or neither
+    does. Several writes may be under way, in order: records that are not durable yet serve as back
+    pointers, but are not read.
+    A damaged record breaks the chains that lead through it: nothing is known of what lies before
+    it, and its takers ask for all of that. A restart that finds one does not know its takers: every
+    subscription that took nothing after it asks for all that it covers. No snapshot is made until
+    the damaged record is chopped, because a snapshot would hide it from the next restart.
+    `read` returns the earliest ticks and says how far its answer goes. Chains only lead back, so a
+    walk down a long chain leaves marks (`Trail`) from which the next reads start: every record is
     looked at about twice in all, and no single read looks at more than `filtered_walk_max`.
-    Of what the pubend has released no record is looked at: a walk ends with the first back pointer
-    that leads there, and that tells whether the subscription has lost anything.
+    Records of released events are not looked at: a walk ends with the first back pointer that leads
+    there, which tells whether the subscription has lost anything.
 
 Invariants (checked by `check`)
     I1  start <= end <= written; all three never move back
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 
     from gapless.core.identity import PubendName
     from gapless.core.store import Store
-    from gapless.durable.timing import Timing
+    from gapless.durable.timing import DurableTiming
 
 DELIVERED = "delivered"
-"""Table: for each pubend, below which tick everything was delivered and logged here."""
+"""Table: for each pubend, the tick below which everything was delivered and logged here."""
 
 HEADS = "filtered"
 """Table: for each pubend, a tick and the heads of all chains as they were there."""
@@ -65,17 +65,17 @@ NOWHERE = -1
 """The back pointer of the first record of a chain."""
 
 BACK = Struct("<q")
-BYTES = Struct("8s")  # one of those, as it stands
+BYTES = Struct("8s")  # a back pointer, still packed
 
 BACKS_MAX = 50_000
-"""Records of which it is remembered where all their takers lead back to; beyond it, all is
-forgotten and read again."""
+"""Cached back pointers that all takers of a record share; beyond it the cache is emptied, and they
+are read again."""
 
 
-class Reading(NamedTuple):
-    """What the log knows of a span, in four zones that follow each other, each may be empty:
-    unknown below `unknown_below`, then lost below `lost_below`, then all but `wanted` is silence
-    below `unknown_from`, then unknown below `through`, where the answer ends."""
+class LogReading(NamedTuple):
+    """What the log knows of a span, in four consecutive zones, each of which may be empty: unknown
+    below `unknown_below`; lost below `lost_below`; silence except at `wanted` below `unknown_from`;
+    unknown below `through`, where the answer ends."""
 
     unknown_below: int
     lost_below: int
@@ -83,16 +83,16 @@ class Reading(NamedTuple):
     unknown_from: int
     through: int
 
-    def lose_below(self, released: int) -> Reading:
-        """The same, when everything before this tick was released meanwhile."""
+    def lose_below(self, released: int) -> LogReading:
+        """This reading, after everything before the tick was released."""
         place = bisect_left(self.wanted, released)
         if not place or self.wanted[place - 1] < self.lost_below:
             return self
         return self._replace(lost_below=self.wanted[place - 1] + 1)
 
 
-class Flight(NamedTuple):
-    """A write that is under way: it makes the log complete below `end`."""
+class PendingWrite(NamedTuple):
+    """A write under way, which makes the log complete below `end`."""
 
     end: int
     ticks: list[int]
@@ -106,8 +106,8 @@ class Flight(NamedTuple):
 
 @dataclass(slots=True)
 class Trail:
-    """Where the reads of one chain, or of some that are the same, have been: ticks of records,
-    ascending; one for each `filtered_read_max` records."""
+    """Marks that reads of one chain, or of equal chains, have left: ticks of records, ascending;
+    one for each `filtered_read_max` records."""
 
     marks: list[int] = field(default_factory=list)
 
@@ -121,9 +121,9 @@ class Trail:
             insort(self.marks, tick)
 
 
-class Walked(NamedTuple):
-    """What a walk down a chain has found: the earliest ticks of a span, all there are from
-    `known_from` to `through`, and the tick before the span, or `NOWHERE`."""
+class ChainWalk(NamedTuple):
+    """The result of a walk down a chain: the earliest ticks of a span, all of them from
+    `known_from` to `through`; and the tick before the span, or `NOWHERE`."""
 
     through: int
     wanted: list[int]
@@ -134,7 +134,7 @@ class Walked(NamedTuple):
 class FilteredLog:
     """One pubend's filtered log at one broker. See the module docstring."""
 
-    def __init__(self, pubend: PubendName, store: Store, timing: Timing) -> None:
+    def __init__(self, pubend: PubendName, store: Store, timing: DurableTiming) -> None:
         self.pubend = pubend
         self.stream = f"filtered/{pubend}"
         self.store = store
@@ -142,12 +142,12 @@ class FilteredLog:
         self.reads = 0  # records looked at by `read`, for statistics
         self.start = store.bounds(self.stream)[0]
         self.end = int.from_bytes(store.get(DELIVERED, pubend) or b"", "little")
-        self.written = self.end  # like `end`, counting what is not durable yet
+        self.written = self.end  # like `end`, including what is not durable yet
         self._heads: dict[int, int] = {}
-        self._flight: deque[Flight] = deque()
-        self._unsaved = 0  # records since the last snapshot of heads
-        self._backs: dict[int, int] = {}  # of durable records that have one for all takers
-        self._holes: list[Span] = []  # found damaged by a restart
+        self._pending_writes: deque[PendingWrite] = deque()
+        self._snapshot_age = 0  # records since the last snapshot of heads
+        self._shared_backs: dict[int, int] = {}  # of durable records with one for all takers
+        self._holes: list[Span] = []  # damaged records, found by a restart
         self._load_heads()
 
     # --- recovery -------------------------------------------------------------------------------
@@ -165,10 +165,10 @@ class FilteredLog:
                 continue
             for tick, record in zip(*part, strict=True):
                 self._heads.update(dict.fromkeys(_decode(record)[0], tick))
-            self._unsaved += len(part[0])
+            self._snapshot_age += len(part[0])
 
     def _snapshot(self) -> Put:
-        self._unsaved = 0
+        self._snapshot_age = 0
         self._heads = {key: tick for key, tick in self._heads.items() if tick >= self.start}
         flat = [number for pair in self._heads.items() for number in pair]
         return Put(HEADS, self.pubend, pack(f"<{len(flat) + 1}q", self.written, *flat))
@@ -178,10 +178,10 @@ class FilteredLog:
     def write(
         self, ticks: Sequence[int], takers: Sequence[Sequence[int]], through: int
     ) -> tuple[Write, ...]:
-        """Writes that make the log complete below `through`; `persisted` follows each.
+        """The writes that make the log complete below `through`; call `persisted` after them.
 
-        `takers[i]` are the numbers of those who take the event at `ticks[i]`. What was written
-        before is skipped, so that a replay does no harm; nothing to write, nothing follows.
+        `takers[i]` are the numbers of the subscriptions that take the event at `ticks[i]`. What was
+        written before is skipped, so a replay does no harm. Empty if there is nothing to write.
         """
         if through <= self.written:
             return ()
@@ -190,18 +190,18 @@ class FilteredLog:
         taken = list(compress(ticks, takers))
         records = self._encode_all(taken, list(filter(None, takers)))
         self.written = through
-        self._flight.append(Flight(through, taken, records))
-        self._unsaved += len(taken)
+        self._pending_writes.append(PendingWrite(through, taken, records))
+        self._snapshot_age += len(taken)
         writes: list[Write] = [Put(DELIVERED, self.pubend, through.to_bytes(8, "little"))]
         if taken:
             writes.append(Append(self.stream, tuple(taken), tuple(records)))
-        if self._unsaved > self.timing.filtered_replay_max and not self._holes:
+        if self._snapshot_age > self.timing.filtered_replay_max and not self._holes:
             writes.append(self._snapshot())
         return tuple(writes)
 
     def _encode_all(self, ticks: Sequence[int], takers: Sequence[Sequence[int]]) -> list[bytes]:
-        """Their records. One with the very same takers as one before, who have taken nothing else
-        since, differs from it in the back pointer alone."""
+        """The records of these ticks. If the same takers took an earlier event and nothing since,
+        their records differ in the back pointer alone."""
         if takers and takers.count(takers[0]) == len(takers):
             return self._encode_alike(ticks, takers[0])
         records = list[bytes]()
@@ -223,7 +223,7 @@ class FilteredLog:
         return records
 
     def _encode_alike(self, ticks: Sequence[int], takers: Sequence[int]) -> list[bytes]:
-        """The same where all events have the same takers: no more than a copy for each."""
+        """The records of events that all have the same takers: a copy for each."""
         first = self._encode(ticks[0], takers)
         head = first[: 4 + 4 * len(takers)]
         backs = pack(f"<{len(ticks) - 1}q", *ticks[:-1])
@@ -244,11 +244,11 @@ class FilteredLog:
         return pack(f"<{count + 1}I{len(backs)}q", count, *ordered, *backs)
 
     def persisted(self) -> None:
-        """The oldest write under way is durable."""
-        self.end = self._flight.popleft().end
+        """Take note that the oldest write under way is durable."""
+        self.end = self._pending_writes.popleft().end
 
     def chop(self, tick: int) -> Chop | None:
-        """What is before `tick` is lost from now on; None if nothing is new."""
+        """The write that gives up everything before `tick`; None if that is gone already."""
         tick = min(tick, self.end)
         if tick <= self.start:
             return None
@@ -267,12 +267,12 @@ class FilteredLog:
         since: int = 0,
         released: int = 0,
         trail: Trail | None = None,
-    ) -> Reading:
-        """What is known of `[start, end)` for one subscription, from `start` on.
+    ) -> LogReading:
+        """What the log knows of `[start, end)` for one subscription, from `start` on.
 
         Of ticks before `since` the log knows nothing: the subscription was not here then. Before
-        `released` the pubend has no events any more. `through` may be `start`, if there was more to
-        look at than one read may: go on with the same trail.
+        `released` the pubend has no events any more. If one read was not enough, `through` is
+        `start`: read again with the same trail.
         """
         assert start < end
         trail = Trail() if trail is None else trail
@@ -282,24 +282,24 @@ class FilteredLog:
             if lost_below < hole.end and self._durable_head(taker) < hole.start < end:
                 if hole.start <= lost_below:
                     known_from = min(hole.end, end)
-                    return Reading(known_from, known_from, [], known_from, known_from)
+                    return LogReading(known_from, known_from, [], known_from, known_from)
                 end = hole.start
         high = min(self.end, end)
         if lost_below >= high:
-            return Reading(unknown_below, lost_below, [], lost_below, end)
+            return LogReading(unknown_below, lost_below, [], lost_below, end)
         low = max(lost_below, min(released, high))
         walked = self._walk(taker, low, high, trail)
         if walked is None:
-            return Reading(unknown_below, lost_below, [], lost_below, lost_below)
+            return LogReading(unknown_below, lost_below, [], lost_below, lost_below)
         lost_below = max(lost_below, walked.before + 1)
-        if walked.known_from > low:  # a chain is broken there
+        if walked.known_from > low:  # the chain is broken there
             unknown_below = lost_below = walked.known_from
         through, wanted = walked.through, walked.wanted
         end = end if through == high else through
-        return Reading(unknown_below, lost_below, wanted, through, end)
+        return LogReading(unknown_below, lost_below, wanted, through, end)
 
-    def _walk(self, taker: int, low: int, high: int, trail: Trail) -> Walked | None:
-        """Walk a chain back to `low`; None if there is more to look at than one read may."""
+    def _walk(self, taker: int, low: int, high: int, trail: Trail) -> ChainWalk | None:
+        """Walk a chain back to `low`; None if that takes more than one read."""
         count_max, through = self.timing.filtered_read_max, high
         mark = trail.lowest(low)
         if mark is not None and mark < high:
@@ -323,14 +323,14 @@ class FilteredLog:
         wanted = sorted(kept)
         if len(wanted) > count_max:
             through = wanted.pop()
-        return Walked(through, wanted, before, known_from)
+        return ChainWalk(through, wanted, before, known_from)
 
     def _chain(self, taker: int, mark: int | None, low: int) -> Iterator[int]:
-        """The ticks of a chain from the mark (or the newest that is durable) back to `low`, and the
-        one before that."""
+        """The ticks of a chain from the mark (or the newest durable one) back to `low`, and the one
+        before that."""
         tick = self._durable_head(taker) if mark is None else mark
         near: Mapping[int, bytes] = {}
-        backs = self._backs
+        backs = self._shared_backs
         while tick >= low:
             yield tick
             self.reads += 1
@@ -350,13 +350,13 @@ class FilteredLog:
     def _durable_head(self, taker: int) -> int:
         tick = self._heads.get(taker, NOWHERE)
         while tick >= self.end:
-            flight = next(each for each in self._flight if tick < each.end)
+            flight = next(each for each in self._pending_writes if tick < each.end)
             tick = _previous(flight.record(tick), taker)[0]
         return tick
 
     def check(self) -> None:
         assert self.start <= self.end <= self.written, "I1"
-        for flight in self._flight:
+        for flight in self._pending_writes:
             assert all(self.end <= tick < flight.end for tick in flight.ticks), "I2"
             for tick, record in zip(flight.ticks, flight.records, strict=True):
                 assert all(back < tick for back in _decode(record)[1]), "I3"
@@ -365,8 +365,8 @@ class FilteredLog:
 def _decode(record: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The takers of a record, and their back pointers.
 
-    A record is how many takers there are, in ascending order their numbers, and the tick that each
-    took before, or one for all of them.
+    A record holds the count of takers, their numbers in ascending order, and for each the tick that
+    it took before, or one tick for all of them.
     """
     count = memoryview(record).cast("I")[0]
     start = 4 + 4 * count
@@ -376,7 +376,7 @@ def _decode(record: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _previous(record: bytes, taker: int) -> tuple[int, bool]:
-    """The back pointer of one taker, found without decoding the others; is it that of all?"""
+    """The back pointer of one taker, and whether all takers share it; decodes no other."""
     words = memoryview(record).cast("I")
     count = words[0]
     place = bisect_left(words, taker, 1, count + 1)

@@ -1,24 +1,24 @@
 """Hand-over: a durable subscription arrives from another broker, and nothing is released meanwhile.
 
 Theory of operation
-    A client presents its token to a broker that does not know the subscription. Its old broker
-    still counts it, behind or at that token, and so holds release. The new one writes it down,
-    which makes its own reports hold release too; but a report may be swallowed on the way, since
-    the minimum does not change while the old broker holds. So it sends a hold for each pubend:
-    every relay takes it for a report and passes it on whatever the minimum, and the pubend answers
-    with an echo. When all echoes are in, the new broker holds release by itself. Only then the
-    old one is told to forget the subscription, and answers when that is durable; it may say first
-    that more is acknowledged there than the token says, and be told again (`node.hand_overs`).
-    Every step is repeated each `hand_over_repeat` until it is answered.
-    A subscription may come back while an old request to forget it is still on its way. So moves
-    are counted, by the client too: a broker forgets a copy only for one that has moved more often
-    (or as often, and to a broker whose name is the greater: then two copies that know nothing of
-    each other still agree which of them goes). Who has forgotten remembers where it went, so that
-    a client that does not know yet is led there.
+    A client presents its token to a broker that does not know the subscription. The old broker
+    still counts the subscription, at or behind that token, and so holds release. The new broker
+    writes it down, so its own reports hold release too. But a relay may swallow such a report,
+    since the minimum does not change while the old broker holds. So the new broker sends a hold for
+    each pubend: every relay treats it as a report and passes it on whatever the minimum is, and the
+    pubend answers with an echo. After all echoes the new broker holds release by itself. Only then
+    is the old broker told to forget the subscription, and it answers when that is durable. It may
+    first say that more is acknowledged there than the token says, and is then told again
+    (`node.subscriptions.moves`). Every step is repeated each `hand_over_repeat` until answered.
+    A subscription may come back while an old request to forget it is still on its way. So moves are
+    counted, by the client too: a broker forgets its copy only for a copy that has moved more often,
+    or as often but to a broker with a greater name (so two copies that know nothing of each other
+    agree which of them goes). A broker that has forgotten a subscription remembers where it went,
+    and redirects a client that does not know yet.
 
 Invariants (checked by `check`)
-    I1  until every pubend has echoed, nobody is told to forget
-    I2  a deadline is set exactly until it is done
+    I1  until every pubend has echoed, no broker is told to forget
+    I2  a deadline is set exactly until the hand-over is done
 
 Source: docs/protocols/durable-subscriptions.md, 3.6 (DSN 2003, sec. 1, names reconnect-anywhere and
 leaves it out).
@@ -35,8 +35,8 @@ from gapless.core.ticks import Tick
 
 if TYPE_CHECKING:
     from gapless.core.identity import CellName
-    from gapless.core.token import Token
-    from gapless.durable.timing import Timing
+    from gapless.durable.subscriptions import DurableSubscription
+    from gapless.durable.timing import DurableTiming
 
 
 class Step(Enum):
@@ -54,8 +54,8 @@ TRANSITIONS: dict[Step, dict[str, Step]] = {
 }
 
 
-class Forget(NamedTuple):
-    """For the old broker: the subscription lives here now, after so many moves."""
+class ForgetRequest(NamedTuple):
+    """For the old broker: the subscription lives here now, after this number of moves."""
 
     broker: BrokerName
     subscription: SubscriptionName
@@ -68,46 +68,44 @@ def may_forget(own: tuple[int, str], other: tuple[int, str]) -> bool:
 
 
 class Arrival:
-    """One subscription that has arrived, at its new broker. Sans-IO: see the module docstring."""
+    """The arrival of one subscription at its new broker. Sans-IO: see the module docstring."""
 
     def __init__(
         self,
-        subscription: SubscriptionName,
-        token: Token,
-        pubends: list[PubendName],
+        subscription: DurableSubscription,
         cell: CellName,
-        previous: BrokerName,
-        moves: int,
         number: int,
-        timing: Timing,
+        timing: DurableTiming,
         now: Instant,
     ) -> None:
-        """To be made when the subscription is durable here; `number` tells its echoes apart."""
-        self.subscription = subscription
-        self.token = token
+        """Create it when the subscription is durable here. `number` identifies its echoes."""
+        definition = subscription.definition
+        assert definition.previous is not None, "it came from another broker"
+        self.subscription = definition.name
+        self.token = subscription.released
         self.cell = cell
-        self.previous = previous
-        self.moves = moves
+        self.previous = definition.previous
+        self.moves = definition.moves
         self.number = number
         self.timing = timing
         self.step = Step.HOLDING
-        self.silent = set(pubends)  # those that have not echoed yet
+        self.silent = set(map(PubendName, subscription.since))  # pubends that have not echoed yet
         self.deadline: Instant | None = now
 
-    def fire(self, now: Instant) -> list[ReleaseHold | Forget]:
-        """Say, or say again, what is not answered yet."""
+    def fire(self, now: Instant) -> list[ReleaseHold | ForgetRequest]:
+        """Send, or repeat, what is not answered yet."""
         if self.deadline is None or now < self.deadline:
             return []
         self.deadline = Instant(now + self.timing.hand_over_repeat)
         if self.step is Step.HANDING_OVER:
-            return [Forget(self.previous, self.subscription, self.moves)]
+            return [ForgetRequest(self.previous, self.subscription, self.moves)]
         return [
             ReleaseHold(pubend, self.cell, Tick(self.token.get(pubend)), self.number)
             for pubend in sorted(self.silent)
         ]
 
-    def receive_echo(self, echo: ReleaseEcho, now: Instant) -> list[ReleaseHold | Forget]:
-        """A pubend knows of the hold. After the last one: the old broker may forget."""
+    def receive_echo(self, echo: ReleaseEcho, now: Instant) -> list[ReleaseHold | ForgetRequest]:
+        """Note that a pubend knows of the hold. After the last echo the old broker may forget."""
         if echo.number != self.number or self.step is not Step.HOLDING:
             return []
         self.silent.discard(echo.pubend)
@@ -118,7 +116,7 @@ class Arrival:
         return self.fire(now)
 
     def receive_forgotten(self, broker: BrokerName, moves: int) -> None:
-        """The old broker has forgotten it, durably; or never knew it."""
+        """Note that the old broker has forgotten the subscription, durably, or never knew it."""
         if self.step is Step.HANDING_OVER and (broker, moves) == (self.previous, self.moves):
             self._become("the old broker has forgotten")
             self.deadline = None

@@ -1,16 +1,16 @@
 """Subscriptions: the durable subscriptions of one broker, and how far each has acknowledged.
 
 Theory of operation
-    A subscription has a name, given by its user, and a number that is never given twice, by which
-    the filtered log knows it. Its definition is written once. Of each we know how far it has
-    acknowledged; that moves with every acknowledgement and is written in groups: while a write is
-    under way the next ones gather, and each subscription that moved is written once. Those whose
-    client keeps the token may wait for `released_flush`. For those whose token is kept here
-    (`tokens="broker"`), the acknowledgement is the token: it is written at once, and the answers
-    to it leave when it is durable.
-    Only what is durable counts towards release, or a restart could go back behind it. A new
-    subscription holds release from the moment it is asked for, and one that ends holds it until
-    its end is durable: in doubt, nothing is released.
+    A subscription has a name, which its user chooses, and a number, by which the filtered log knows
+    it; a number is never given twice. Its definition is written once. How far it has acknowledged
+    moves with every acknowledgement and is written in groups: while a write is under way the next
+    acknowledgements gather, and each subscription that moved is written once. If the client keeps
+    the token, its acknowledgements may wait for `released_flush`. If the broker keeps the token
+    (`tokens="broker"`), the acknowledgement is the token: it is written at once, and answers to it
+    leave when it is durable.
+    Only what is durable counts towards release; otherwise a restart could go back behind it. A new
+    subscription holds release from the moment it is asked for, and an ending one until its end is
+    durable: in doubt, nothing is released.
 
 Invariants (checked by `check`)
     I1  for each pubend, the least released position of all subscriptions is at hand, in O(1)
@@ -18,7 +18,7 @@ Invariants (checked by `check`)
     I3  no number is given twice, across restarts too
     I4  while an acknowledgement waits, a write is under way or there is a deadline
     I5  a subscription has moved at least as often as when it was made here
-    I6  the accounts count those that are there, and those whose end is not durable yet
+    I6  the accounts count the subscriptions that exist, and those whose end is not durable yet
 
 Cost: an idle subscription costs nothing per event and under 2 KiB (`python -m benchmarks durable`).
 Source: DSN 2003, sec. 4.1 (released) and 5.2 (auto-acknowledge);
@@ -40,14 +40,14 @@ from gapless.core.lengths import NAME_BYTES_MAX
 from gapless.core.messages import Message
 from gapless.core.portion import WHOLE, Portion
 from gapless.core.token import Token
-from gapless.durable.minimum import Minimum
+from gapless.durable.least_position import LeastPosition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gapless.core.client_messages import Order
     from gapless.core.store import Store
-    from gapless.durable.timing import Timing
+    from gapless.durable.timing import DurableTiming
 
 DEFINITIONS = "durable"
 RELEASED = "released"
@@ -55,8 +55,8 @@ NUMBERS = "durable numbers"
 NEXT = "next"
 
 PUBEND_BYTES = 64
-"""What a subscription takes in tables for each pubend of its topic. What it takes besides is some
-300 bytes, and bounded by how many there may be."""
+"""Bytes of tables that a subscription takes for each pubend of its topic. The rest is about 300
+bytes, and bounded by the limit on subscriptions."""
 
 TOO_MUCH = "End some, use shorter conditions, or use another broker."
 
@@ -64,28 +64,28 @@ TokenKeeper = Literal["client", "broker"]
 
 
 def is_name(name: str) -> bool:
-    """May a subscription be called so? To be asked before anybody writes it down."""
+    """Is this a valid name of a subscription? Check it before writing it down."""
     return name.isprintable() and 0 < len(name.encode()) <= NAME_BYTES_MAX
 
 
 def size_of(definition: Definition, since: Mapping[str, int]) -> int:
-    """The bytes of tables that clients choose how many they are; they are kept in memory."""
+    """The bytes of a subscription whose number clients determine; they are kept in memory."""
     texts = 2 * len(definition.name.encode()) + len(definition.condition.encode())
     return texts + PUBEND_BYTES * len(since)
 
 
-class Kept(Message, frozen=True):
+class SubscriptionPersisted(Message, frozen=True):
     """To the subscriptions themselves: this write is durable (or, not `ok`, had no room)."""
 
     number: int
     ok: bool = True
-    name: SubscriptionName | None = None  # it began or ended; None: acknowledgements
+    name: SubscriptionName | None = None  # of the one that began or ended; None: acknowledgements
     ended: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What a subscription is; it does not change while it lives at this broker."""
+    """The definition of a subscription; it does not change while the subscription lives here."""
 
     name: SubscriptionName
     topic: TopicName
@@ -93,19 +93,20 @@ class Definition:
     order: Order = "publisher"
     owner: str = ""
     tokens: TokenKeeper = "client"
-    moves: int = 0  # how often it came to another broker
-    first: int = 0  # the same when it was made here; what was made of it later has moved more
-    previous: BrokerName | None = None  # where it came from and is not forgotten yet
-    registrar: BrokerName | None = None  # who knows that it is here; None: nobody, yet
+    moves: int = 0  # how often it moved to another broker
+    first: int = 0  # its moves when it was made here; a later copy has more
+    previous: BrokerName | None = None  # the broker it came from, which has not forgotten it yet
+    registrar: BrokerName | None = None  # the broker that records its home; None: none yet
 
     @property
     def is_found(self) -> bool:
-        """Is anyone who comes to where it was before sent here, now and after a crash?"""
+        """Will a client that comes to the previous broker be redirected here, even after a
+        crash?"""
         return self.previous is None or self.registrar is not None
 
 
 @dataclass(slots=True)
-class Subscription:
+class DurableSubscription:
     """One durable subscription, connected or not."""
 
     number: int
@@ -125,64 +126,64 @@ class Subscription:
         return json.dumps(fields, sort_keys=True).encode()
 
     @classmethod
-    def decode(cls, fact: bytes, released: Token) -> Subscription:
+    def decode(cls, fact: bytes, released: Token) -> DurableSubscription:
         fields = json.loads(fact)
         number, since = fields.pop("number"), fields.pop("since")
         return cls(number, Definition(**fields), since, released, released)
 
 
 @dataclass(slots=True)
-class Group:
+class AckGroup:
     """Acknowledgements that are written together."""
 
     names: set[SubscriptionName] = field(default_factory=set)
     then: list[Effect] = field(default_factory=list)
 
 
-class Subscriptions:
+class DurableSubscriptions:
     """All durable subscriptions of one broker. Sans-IO: see the module docstring."""
 
-    def __init__(self, store: Store, timing: Timing) -> None:
+    def __init__(self, store: Store, timing: DurableTiming) -> None:
         self.timing = timing
         self.deadline: Instant | None = None
         share = timing.principal_share_percent
         self.counts = Account("durable subscriptions", timing.durable_subscriptions_max, share)
         what = "bytes of names and conditions of durable subscriptions"
         self.sizes = Account(what, timing.definition_bytes_max, share)
-        self._by_name: dict[SubscriptionName, Subscription] = {}
-        self._minima: dict[PubendName, Minimum] = {}
-        self._moved: dict[PubendName, None] = {}  # where release may be another
+        self._by_name: dict[SubscriptionName, DurableSubscription] = {}
+        self._least_positions: dict[PubendName, LeastPosition] = {}
+        self._moved_pubends: dict[PubendName, None] = {}  # where release may have changed
         self._next = int.from_bytes(store.get(NUMBERS, NEXT) or b"", "little")
-        self._waiting = Group()
-        self._ending: dict[int, Subscription] = {}
-        self._writing: list[tuple[Subscription, Token]] | None = None
-        self._then: list[Effect] = []  # to be carried out when what is being written is durable
+        self._next_group = AckGroup()
+        self._ending_subscriptions: dict[int, DurableSubscription] = {}
+        self._current_write: list[tuple[DurableSubscription, Token]] | None = None
+        self._then: list[Effect] = []  # when the current write is durable
         self._write_number = 0
         released = store.items(RELEASED)
         for name, fact in store.items(DEFINITIONS).items():
             token = Token.from_json(released[name].decode())
-            self._take_in(Subscription.decode(fact, token))
+            self._take_in(DurableSubscription.decode(fact, token))
 
     def __len__(self) -> int:
         return len(self._by_name)
 
     @property
     def next_number(self) -> int:
-        """What the next one will have."""
+        """The number of the next subscription."""
         return self._next
 
-    def get(self, name: SubscriptionName) -> Subscription | None:
+    def get(self, name: SubscriptionName) -> DurableSubscription | None:
         return self._by_name.get(name)
 
-    def all(self) -> list[Subscription]:
+    def all(self) -> list[DurableSubscription]:
         return list(self._by_name.values())
 
-    def of_topic(self, topic: TopicName) -> list[Subscription]:
+    def of_topic(self, topic: TopicName) -> list[DurableSubscription]:
         return [each for each in self._by_name.values() if each.definition.topic == topic]
 
     def released(self, pubend: PubendName) -> int | None:
-        """No durable subscription here needs anything before it; None if there is none."""
-        minimum = self._minima.get(pubend)
+        """The tick before which no durable subscription here needs anything; None without any."""
+        minimum = self._least_positions.get(pubend)
         return minimum.least if minimum else None
 
     # --- begin and end --------------------------------------------------------------------------
@@ -196,7 +197,8 @@ class Subscriptions:
         then: tuple[Effect, ...] = (),
         otherwise: tuple[Effect, ...] = (),
     ) -> list[Effect]:
-        """A new subscription from `start` on; `then` when it is durable, `otherwise` if no room."""
+        """Add a subscription from `start` on; `then` when it is durable, `otherwise` without
+        room."""
         name = definition.name
         if name in self._by_name:
             raise UsageError(f"there is a subscription {name!r} here", "Use another name.")
@@ -206,7 +208,7 @@ class Subscriptions:
             )
         if problem := self.refusal(definition, since):
             raise UsageError(problem, TOO_MUCH)
-        subscription = Subscription(self._next, definition, since, start, start)
+        subscription = DurableSubscription(self._next, definition, since, start, start)
         self._next += 1
         self._take_in(subscription)
         writes = (
@@ -214,11 +216,11 @@ class Subscriptions:
             Put(DEFINITIONS, name, subscription.encode()),
             Put(RELEASED, name, start.to_json().encode()),
         )
-        failed = Tell(Kept(subscription.number, ok=False, name=name))
+        failed = Tell(SubscriptionPersisted(subscription.number, ok=False, name=name))
         return [Persist(writes, then, (failed, *otherwise))]
 
     def refusal(self, definition: Definition, since: Mapping[str, int]) -> str:
-        """Why there is no room for one more subscription; empty if there is."""
+        """Why there is no room for one more subscription; empty if there is room."""
         if len(self) >= self.timing.durable_subscriptions_max:
             return f"this broker has {len(self)} durable subscriptions, which is its limit"
         problem = self.counts.refusal(definition.owner, 1)
@@ -231,26 +233,26 @@ class Subscriptions:
         then: tuple[Effect, ...] = (),
         otherwise: tuple[Effect, ...] = (),
     ) -> list[Effect]:
-        """Another definition under the same name and number, as a hand-over needs it."""
+        """Replace the definition under the same name and number, as a hand-over needs it."""
         subscription = self._by_name[definition.name]
         subscription.definition = definition
         fact = Put(DEFINITIONS, definition.name, subscription.encode())
         return [Persist((fact,), then, otherwise)]
 
     def settle_move(self, name: SubscriptionName) -> list[Effect]:
-        """The broker that it came from has forgotten it."""
+        """Record that the previous broker has forgotten it."""
         return self.redefine(replace(self._by_name[name].definition, previous=None))
 
     def end(self, name: SubscriptionName, *, then: tuple[Effect, ...] = ()) -> list[Effect]:
-        """Forget it; `then` when that is durable. Deleting needs no room."""
+        """End a subscription; `then` when that is durable. Deleting needs no room."""
         subscription = self._by_name.pop(name)
-        self._ending[subscription.number] = subscription
-        self._waiting.names.discard(name)
+        self._ending_subscriptions[subscription.number] = subscription
+        self._next_group.names.discard(name)
         writes = (Delete(DEFINITIONS, name), Delete(RELEASED, name))
-        ended = Tell(Kept(subscription.number, name=name, ended=True))
+        ended = Tell(SubscriptionPersisted(subscription.number, name=name, ended=True))
         return [Persist(writes, (ended, *then))]
 
-    def _take_in(self, subscription: Subscription) -> None:
+    def _take_in(self, subscription: DurableSubscription) -> None:
         definition = subscription.definition
         self._by_name[definition.name] = subscription
         self.counts.take(definition.owner)
@@ -258,78 +260,80 @@ class Subscriptions:
         self._count(subscription)
 
     def take_moved(self) -> dict[PubendName, None]:
-        """The pubends at which release may be another one than when this was asked last."""
-        moved, self._moved = self._moved, {}
+        """The pubends at which release may have changed since the last call."""
+        moved, self._moved_pubends = self._moved_pubends, {}
         return moved
 
-    def _count(self, subscription: Subscription) -> None:
-        """Hold release, at every pubend that the subscription starts at."""
+    def _count(self, subscription: DurableSubscription) -> None:
+        """Hold release at every pubend of the subscription."""
         for pubend in subscription.since:
-            self._moved[PubendName(pubend)] = None
-            minimum = self._minima.setdefault(PubendName(pubend), Minimum())
+            self._moved_pubends[PubendName(pubend)] = None
+            minimum = self._least_positions.setdefault(PubendName(pubend), LeastPosition())
             minimum.set(subscription.number, subscription.released.get(pubend))
 
-    def _discount(self, subscription: Subscription) -> None:
+    def _discount(self, subscription: DurableSubscription) -> None:
         definition = subscription.definition
         self.counts.give_back(definition.owner)
         self.sizes.give_back(definition.owner, size_of(definition, subscription.since))
         for pubend in subscription.since:
-            self._moved[PubendName(pubend)] = None
-            self._minima[PubendName(pubend)].remove(subscription.number)
+            self._moved_pubends[PubendName(pubend)] = None
+            self._least_positions[PubendName(pubend)].remove(subscription.number)
 
     # --- acknowledgements -----------------------------------------------------------------------
 
     def acknowledge(
         self, name: SubscriptionName, token: Token, now: Instant, *, then: tuple[Effect, ...] = ()
     ) -> list[Effect]:
-        """Everything below `token` is consumed; `then` once that is durable.
+        """Note that everything below `token` is consumed; `then` once that is durable.
 
-        A token that is behind changes nothing, and what it says of unknown pubends is ignored.
+        An older token changes nothing, and pubends that are unknown in it are ignored.
         """
         subscription = self._by_name[name]
         own = Token({pubend: token.get(pubend) for pubend in subscription.since})
         moved = subscription.acknowledged.join(own)
         if moved != subscription.acknowledged:
             subscription.acknowledged = moved
-            self._waiting.names.add(name)
-        self._waiting.then += then
+            self._next_group.names.add(name)
+        self._next_group.then += then
         if subscription.definition.tokens == "broker" or then:
             return self._write()
-        if self._waiting.names and self._writing is None and self.deadline is None:
+        if self._next_group.names and self._current_write is None and self.deadline is None:
             self.deadline = Instant(now + self.timing.released_flush)
         return []
 
     def _write(self) -> list[Effect]:
-        if self._writing is not None or not (self._waiting.names or self._waiting.then):
+        if self._current_write is not None or not (self._next_group.names or self._next_group.then):
             return []
         self.deadline = None
-        group, self._waiting = self._waiting, Group()
+        group, self._next_group = self._next_group, AckGroup()
         touched = [self._by_name[name] for name in sorted(group.names)]
-        self._writing = [(subscription, subscription.acknowledged) for subscription in touched]
+        self._current_write = [
+            (subscription, subscription.acknowledged) for subscription in touched
+        ]
         self._then = group.then
         self._write_number += 1
         writes: tuple[Write, ...] = tuple(
             Put(RELEASED, subscription.definition.name, token.to_json().encode())
-            for subscription, token in self._writing
+            for subscription, token in self._current_write
         )
-        done, failed = (Kept(self._write_number, ok=ok) for ok in (True, False))
+        done, failed = (SubscriptionPersisted(self._write_number, ok=ok) for ok in (True, False))
         return [Persist(writes, (Tell(done),), (Tell(failed),))]
 
-    def persisted(self, message: Kept, now: Instant) -> list[Effect]:
-        """A write has ended; what waited for it is in the answer."""
+    def persisted(self, message: SubscriptionPersisted, now: Instant) -> list[Effect]:
+        """Handle the end of a write; return the effects that waited for it."""
         if message.name is not None:
             if message.ended:
-                self._discount(self._ending.pop(message.number))
+                self._discount(self._ending_subscriptions.pop(message.number))
             elif (begun := self.get(message.name)) and begun.number == message.number:
-                self._discount(self._by_name.pop(message.name))  # there was no room for it
+                self._discount(self._by_name.pop(message.name))  # the disk had no room for it
             return []
-        assert self._writing is not None
+        assert self._current_write is not None
         assert message.number == self._write_number
-        written, self._writing = self._writing, None
+        written, self._current_write = self._current_write, None
         present = [each for each in written if self.get(each[0].definition.name) is each[0]]
         if not message.ok:
-            self._waiting.names.update(each[0].definition.name for each in present)
-            self._waiting.then[:0] = self._then
+            self._next_group.names.update(each[0].definition.name for each in present)
+            self._next_group.then[:0] = self._then
             self._then = []
             self.deadline = Instant(now + self.timing.storage_retry)
             return []
@@ -342,21 +346,21 @@ class Subscriptions:
     def fire(self, now: Instant) -> list[Effect]:
         if self.deadline is None or now < self.deadline:
             return []
-        self.deadline = None  # while a write is under way, its end does it
+        self.deadline = None  # if a write is under way, its end starts the next
         return self._write()
 
     def check(self, portion: Portion = WHOLE) -> None:
         self.counts.check()
         self.sizes.check()
-        assert self.counts.total == len(self._by_name) + len(self._ending), "I6"
+        assert self.counts.total == len(self._by_name) + len(self._ending_subscriptions), "I6"
         if portion.is_whole:
-            for minimum in self._minima.values():
+            for minimum in self._least_positions.values():
                 minimum.check()
-        writing = {subscription.number for subscription, _ in self._writing or ()}
+        writing = {subscription.number for subscription, _ in self._current_write or ()}
         for name, subscription in portion.of(self._by_name.items()):
             assert subscription.released <= subscription.acknowledged, "I2"
             moved = subscription.released != subscription.acknowledged
-            pending = name in self._waiting.names or subscription.number in writing
+            pending = name in self._next_group.names or subscription.number in writing
             assert pending or not moved, "I4"
             assert subscription.number < self._next, "I3"
             assert subscription.definition.first <= subscription.definition.moves, "I5"
@@ -364,5 +368,5 @@ class Subscriptions:
                 least = self.released(PubendName(pubend))
                 assert least is not None, "I1"
                 assert least <= subscription.released.get(pubend), "I1"
-        if self._waiting.names or self._waiting.then:
-            assert self._writing is not None or self.deadline is not None, "I4"
+        if self._next_group.names or self._next_group.then:
+            assert self._current_write is not None or self.deadline is not None, "I4"

@@ -1,13 +1,13 @@
-"""The limits and timers of durable subscriptions; the broker's configuration has them."""
+"""The limits and timers of durable subscriptions; the broker's configuration provides them."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from gapless.knowledge.timing import Timing as KnowledgeTiming
+from gapless.knowledge.timing import KnowledgeTiming
 
 
-class Timing(KnowledgeTiming, Protocol):
+class DurableTiming(KnowledgeTiming, Protocol):
     """Times are whole microseconds. Defaults in brackets are what the specification says."""
 
     @property
@@ -16,7 +16,8 @@ class Timing(KnowledgeTiming, Protocol):
 
     @property
     def definition_bytes_max(self) -> int:
-        """What definitions of durable subscriptions take in tables; beyond it no more [32 MiB]."""
+        """Bytes of all definitions of durable subscriptions; beyond it a new one is refused [32
+        MiB]."""
 
     @property
     def filtered_read_max(self) -> int:
@@ -24,12 +25,12 @@ class Timing(KnowledgeTiming, Protocol):
 
     @property
     def filtered_walk_max(self) -> int:
-        """Records that one read of the filtered log looks at; it goes on in the next [5,000]."""
+        """Records that one read of the filtered log looks at; the next read continues [5,000]."""
 
     @property
     def filtered_replay_max(self) -> int:
-        """Records that a restart reads again at most, beside one batch: after as many, the heads
-        of all chains are written down anew [20,000]."""
+        """Records that a restart reads again at most, besides one batch: after this many, the heads
+        of all chains are saved again [20,000]."""
 
     @property
     def filtered_pending_max(self) -> int:
@@ -38,11 +39,11 @@ class Timing(KnowledgeTiming, Protocol):
 
     @property
     def filtered_pending_bytes_max(self) -> int:
-        """The same in bytes [64 MiB]."""
+        """The limit on those events in bytes [64 MiB]."""
 
     @property
     def delivered_flush(self) -> int:
-        """How long a position may wait to be written when nobody took an event [250 ms]."""
+        """How long a position may wait to be written when no event was taken [250 ms]."""
 
     @property
     def released_flush(self) -> int:

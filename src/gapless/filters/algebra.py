@@ -4,8 +4,8 @@ Theory of operation
     Intersection is exact and n-ary: a thousand `a <> …` are one pass. Inclusion never says yes
     wrongly, and says yes whenever it is so for intervals, sets, prefixes and null tests; only
     between general LIKE patterns may it miss one. Union joins what is again one constraint:
-    ranges that overlap or touch, points that fill a hole or close an end. A hole stays where all
-    ranges that span it leave it out, which is told by counting, not by asking each range.
+    ranges that overlap or touch, points that fill a hole or close an end. A hole stays if all
+    ranges that span it exclude it; that is counted, without a look at each range.
 
 Invariants
     I1  includes(a, b) and includes(b, a) only if a == b
@@ -20,6 +20,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from gapless.filters.constraint import (
+    PATTERNS_COMPARED_MAX,
     Booleans,
     Constraint,
     Missing,
@@ -129,6 +130,11 @@ def _includes_strings(wide: Strings, narrow: Strings) -> bool:
     if wide.excluded and any(map(narrow.admitting(), wide.excluded)):
         return False
     known = (within(narrow.low, narrow.high), *narrow.like)
+    if (
+        max(len(wide.like), len(wide.unlike), len(known), len(narrow.unlike))
+        > PATTERNS_COMPARED_MAX
+    ):
+        return set(wide.like) <= set(known) and set(wide.unlike) <= set(narrow.unlike)
     return all(any(q.implies(p) for q in known) for p in wide.like) and all(
         any(u.implies(v) for v in narrow.unlike)
         or not may_start_in(narrow.low, narrow.high, u.prefix)
@@ -137,7 +143,7 @@ def _includes_strings(wide: Strings, narrow: Strings) -> bool:
 
 
 def unite(constraints: Sequence[Constraint]) -> list[Constraint]:
-    """The same values in as few constraints as we can tell, in a fixed order."""
+    """The union of these, in as few constraints as we can tell, in a fixed order."""
     missing = Missing() in constraints
     result: list[Constraint] = [Missing()] if missing else []
     if Present() in constraints:
@@ -159,6 +165,8 @@ def unite(constraints: Sequence[Constraint]) -> list[Constraint]:
 
 def _unite_numbers(some_of: list[Numbers]) -> list[Numbers]:
     """Ranges by their lower end; each is joined to those before it if they overlap or touch."""
+    if len(some_of) < 2:
+        return some_of
     points = set(chain.from_iterable(one.values or () for one in some_of))
     ranges = [Numbers(point, point) for point in points]
     ranges += [one for one in some_of if one.values is None]
@@ -201,6 +209,8 @@ def _joined_numbers(
 
 
 def _unite_strings(some_of: list[Strings]) -> list[Strings]:
+    if len(some_of) < 2:
+        return some_of
     points = set(chain.from_iterable(one.values or () for one in some_of))
     ranges = [Strings(point, point + "\0") for point in points]
     ranges += [one for one in some_of if one.values is None]

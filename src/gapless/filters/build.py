@@ -1,4 +1,4 @@
-"""Build: finished terms to one node, written in the one way that `syntax` promises."""
+"""Build: the node for an operator and its terms, in the one form that `syntax` promises."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def calculated(terms: Sequence[Expression], signs: Sequence[str]) -> Expression:
 
 
 def one_of(terms: Sequence[Expression], negated: bool) -> Condition:
-    """`terms[0] IN (the others)`; where they are not all literals, the OR that IN stands for."""
+    """`terms[0] IN (terms[1:])`; where these are not all literals, the OR that IN stands for."""
     operand, *listed = terms
     test: Condition
     if all(isinstance(one, Literal) for one in listed):

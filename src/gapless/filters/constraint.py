@@ -33,32 +33,13 @@ from gapless.filters.like import Pattern, compile_pattern
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from gapless.core.events import Value
-
-__all__ = [
-    "Booleans",
-    "Constraint",
-    "Missing",
-    "Number",
-    "Numbers",
-    "Pattern",
-    "Present",
-    "Strings",
-    "admits",
-    "booleans",
-    "holds",
-    "may_start_in",
-    "numbers",
-    "prefix_end",
-    "strings",
-    "within",
-]
 
 Number = int | float
 Ordered = TypeVar("Ordered", Number, str)
 
-PATTERNS_COMPARED_MAX = 16
-"""Above this many patterns on one attribute, implied ones are kept: only time would be lost."""
+PATTERNS_COMPARED_MAX = 8
+"""Above this many patterns on one attribute, patterns that others imply are kept: to find them is
+quadratic, and to keep them is harmless."""
 
 RUN_MAX = 16
 """The longest run of neighbouring strings (s, s + NUL, …) that is turned into a finite set."""
@@ -109,10 +90,6 @@ class Strings(msgspec.Struct, frozen=True, gc=False):
     like: tuple[Pattern, ...] = ()
     unlike: tuple[Pattern, ...] = ()
 
-    def admits(self, value: str) -> bool:
-        """For many values, see `admitting`."""
-        return self.admitting()(value)
-
     def admitting(self) -> Callable[[str], bool]:
         """A test whether a value is in the set; its patterns are compiled once."""
         low, high, excluded, values = self.low, self.high, self.excluded, self.values
@@ -141,25 +118,9 @@ Constraint = Missing | Present | Booleans | Numbers | Strings
 
 
 def holds(ordered: Sequence[Ordered], value: Ordered) -> bool:
-    """Is the value one of these, which are sorted?"""
+    """Is the value in this sorted sequence?"""
     place = bisect_left(ordered, value)
     return place < len(ordered) and ordered[place] == value
-
-
-def admits(constraint: Constraint, value: Value | None) -> bool:
-    """Is the value, or None for a missing attribute, in the set?"""
-    match constraint:
-        case Missing():
-            return value is None
-        case Present():
-            return value is not None
-        case Booleans():
-            return isinstance(value, bool) and value in constraint.values
-        case Numbers():
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            return number and constraint.admits(value)  # type: ignore[arg-type]  # mypy: number
-        case Strings():
-            return isinstance(value, str) and constraint.admits(value)
 
 
 def booleans(values: Iterable[bool]) -> Booleans | None:
@@ -177,6 +138,8 @@ def numbers(
     values: Iterable[Number] | None = None,
 ) -> Numbers | None:
     """The canonical set of numbers that meet all of this; None if there are none."""
+    if not excluded and values is None and low < high:  # nearly all
+        return Numbers(_plain(low), _plain(high), low_open, high_open)
     holes = set(excluded)
     low_open = low_open or low in holes
     high_open = high_open or high in holes
@@ -184,7 +147,9 @@ def numbers(
     if values is None and low == high:
         values = (low,)
     if values is not None:
-        kept = {_plain(v) for v in values if interval.spans(v) and v not in holes}
+        if holes or low > -inf or high < inf:
+            values = [v for v in values if interval.spans(v) and v not in holes]
+        kept = set(map(_plain, values))
         return Numbers(values=tuple(sorted(kept))) if kept else None
     if low > high:
         return None
@@ -298,4 +263,6 @@ def within(low: str, high: str | None) -> Pattern:
 
 
 def _in_order(patterns: set[Pattern]) -> tuple[Pattern, ...]:
+    if len(patterns) < 2:
+        return tuple(patterns)
     return tuple(sorted(patterns, key=lambda p: [(part is None, part or "") for part in p.parts]))

@@ -1,18 +1,17 @@
 """Cost: what conditions may cost each event at most, estimated from their form.
 
 Theory of operation
-    Most tests are found by an index and cost an event next to nothing. Patterns, calculations and
-    comparisons of attributes with each other are carried out one by one, so these are counted, in
+    An index finds most tests, and they cost an event next to nothing. Patterns, calculations and
+    comparisons of attributes with each other are evaluated one by one, so these are counted, in
     *units* of about 10 ns on a machine of today, for texts of some dozens of characters.
     Where a clause stands under a key (`symbol = 'IBM' AND headline LIKE '%merger%'`), only an event
-    with that key pays for it, and an event has one key in each table: so of all keys of a table
-    the dearest counts, and of all others nothing. Clauses without a key are paid for by every
-    event. What the estimate cannot know is how long texts are: one of a thousand characters may
-    cost three times as much.
+    with that key pays for it. An event has one key in each table, so only the most expensive key of
+    each table counts. Every event pays for clauses without a key. The estimate does not know how
+    long texts are: a text of a thousand characters may cost three times as much.
 
 Invariants
-    I1  `Load.worst` is at least the sum of what is paid without a key and of each table's dearest
-        key; after `recount` it is that sum
+    I1  `MatchingLoad.worst` is at least the sum of what is paid without a key and of each table's
+        dearest key; after `recount` it is that sum
 
 Cost: a plan for each condition that is added or removed; `worst` is kept.
 """
@@ -34,31 +33,31 @@ if TYPE_CHECKING:
     from gapless.filters.matching.plan import Clause
 
 LOOK = 1
-"""To look at a clause that no key leads to."""
+"""The cost of a clause that no key leads to."""
 
 FEW = 16
 FURTHER = 20
-"""What a look costs at each further clause of one condition: few conditions are looked at one by
-one, in some 0.2 to 0.5 µs a clause, however many clauses they have."""
+"""The cost of each clause of one condition after the first `FEW`: without an index a clause takes
+0.2 to 0.5 µs, however many clauses the condition has."""
 
 PATTERN = 100
 PLACE = 200
-"""More for a pattern with `_` in it: it has no text that can be searched for at once."""
+"""The extra cost of a pattern with `_`: it has no text that can be searched for at once."""
 
 PARTS_EACH = 4
-"""So many parts of a long pattern cost a unit more."""
+"""How many parts of a long pattern cost one unit more."""
 
 CALCULATION = 100
 
 REMEMBERED = 4
-"""Conditions whose charges are kept: a subscription asks for them twice or three times."""
+"""Conditions whose charges are cached: a new subscription needs them twice or three times."""
 
 Table = tuple[tuple[str, ...], int]
 """Attributes, and the length of a prefix; 0: whole values."""
 
 
 class Charge(NamedTuple):
-    """What an event pays for one clause; `table` is None where every event pays."""
+    """The cost of one clause for an event; `table` is None where every event pays."""
 
     cost: int
     table: Table | None = None
@@ -67,7 +66,7 @@ class Charge(NamedTuple):
 
 @lru_cache(maxsize=REMEMBERED)
 def charges_of(condition: Filter) -> tuple[Charge, ...]:
-    """What events pay for a condition."""
+    """The charges of a condition."""
     return tuple(
         charge
         for number, conjunction in enumerate(condition.conjunctions)
@@ -98,8 +97,8 @@ def _pattern(pattern: Pattern) -> int:
     return PATTERN + ("" in pattern.parts) * PLACE + len(pattern.parts) // PARTS_EACH
 
 
-class Load:
-    """What one event may have to pay for many conditions together."""
+class MatchingLoad:
+    """The most that one event may cost, for many conditions together."""
 
     def __init__(self) -> None:
         self._every = 0
@@ -139,7 +138,7 @@ class Load:
                 self._peak_sum -= self._peaks.pop(table)
 
     def worst_with(self, charges: Iterable[Charge]) -> int:
-        """What `worst` would be with these, too."""
+        """What `worst` would be with these charges added."""
         every, more = 0, dict[tuple[Table, object], int]()
         for cost, table, key in charges:
             if table is None:
@@ -154,7 +153,7 @@ class Load:
         return self.worst + every + grown
 
     def recount(self) -> None:
-        """Forget how high the tables were before something was removed."""
+        """Compute the peaks of the tables anew, after charges were removed."""
         if self._is_stale:
             self._is_stale = False
             self._peaks = {table: max(keys.values()) for table, keys in self._tables.items()}

@@ -3,8 +3,8 @@
 Theory of operation
     An expression becomes a function from attributes to a value, None standing for NULL and for
     whatever has no value (a missing operand, a wrong kind, division by zero, NaN). A condition
-    becomes a function to True, False or None (UNKNOWN). Attribute against literal, which is
-    nearly all there is, gets a closure of its own with one look-up and one comparison.
+    becomes a function to True, False or None (UNKNOWN). A comparison of an attribute with a
+    literal, the most common test, gets a closure of its own with one look-up and one comparison.
 
     Kinds     number, string, boolean. Comparison is within a kind; else UNKNOWN, also for `<>`.
     Numbers   int against float compares exactly. A NaN compares UNKNOWN. Integers are exact while

@@ -1,10 +1,10 @@
 """Filter: a condition that can be matched, compared with others, shown and sent.
 
 Theory of operation
-    A filter keeps the tree of its condition. What takes room, the compiled closures and the
-    normal form, is made when first asked for. Only a condition whose normal form might grow is
-    multiplied out at once, so that `parse` refuses it and nobody later has to.
-    Equal filters have equal text; that two filters mean the same is `a.covers(b)` both ways.
+    A filter keeps the tree of its condition. Compiled closures and normal form take room, so they
+    are made at the first use. Only a condition whose normal form might grow is multiplied out at
+    once: then `parse` refuses it, and later calls need not.
+    Equal filters have equal text. Two filters mean the same if each `covers` the other.
 
 Invariants
     I1  Filter.parse(str(f)) == f

@@ -2,7 +2,7 @@
 
 A leaf that holds an attribute against constants becomes one constraint, or a few alternatives
 (`NOT LIKE 'b%'` is below or above the prefix). One without attributes is decided here and now.
-All else is a residual, written in one way: `>` turned around to `<`, equal sides sorted.
+Every other leaf is a residual, in one form: `>` is turned around to `<`, equal sides are sorted.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.filters.constraint import (
+    Booleans,
     Constraint,
     Missing,
     Present,
@@ -23,6 +24,7 @@ from gapless.filters.like import parse_pattern
 from gapless.filters.show import show_expression
 from gapless.filters.syntax import (
     Attribute,
+    Between,
     Compare,
     Constant,
     Expression,
@@ -58,6 +60,8 @@ def read_leaf(leaf: Condition) -> list[Draft]:
             return ALWAYS if value else NEVER
         case IsNull(name):
             return [({name: Present() if negated else Missing()}, ())]
+        case Between(Attribute(name), Literal(low), Literal(high)):
+            return _drafts(name, [_between(low, high)])
         case In(Attribute(name)):
             return _drafts(name, _outside(test.values) if negated else _inside(test.values))
         case Like(Attribute(name), pattern, escape):
@@ -75,8 +79,9 @@ def _drafts(name: str, constraints: Iterable[Constraint | None]) -> list[Draft]:
 
 
 def _read_compare(test: Compare) -> list[Draft]:
-    if isinstance(test.left, Attribute) and isinstance(test.right, Literal):  # nearly all
-        return _drafts(test.left.name, [compared(test.sign, test.right.value)])
+    if test.left.__class__ is Attribute and test.right.__class__ is Literal:  # nearly all
+        constraint = compared(test.sign, test.right.value)
+        return NEVER if constraint is None else [({test.left.name: constraint}, ())]
     sign, left, right = test.sign, _folded(test.left), _folded(test.right)
     if left is None or right is None:
         return NEVER
@@ -104,8 +109,7 @@ def _folded(expression: Expression) -> Expression | None:
 def compared(sign: str, value: Value) -> Constraint | None:
     """The constraint `attribute sign value`; None if nothing meets it."""
     if isinstance(value, bool):
-        wanted = {"=": [value], "<>": [not value]}
-        return booleans(wanted.get(sign, []))
+        return Booleans((value == (sign == "="),)) if sign in ("=", "<>") else None
     if isinstance(value, str):
         return _compared_string(sign, value)
     match sign:
@@ -129,6 +133,15 @@ def _compared_string(sign: str, value: str) -> Constraint | None:
             return strings(high=value if sign == "<" else value + "\0")
         case _:
             return strings(low=value if sign == ">=" else value + "\0")
+
+
+def _between(low: Value, high: Value) -> Constraint | None:
+    """`attribute BETWEEN low AND high`; bounds of two kinds leave nothing."""
+    if isinstance(low, str) != isinstance(high, str):
+        return None
+    if isinstance(low, str):
+        return strings(low, str(high) + "\0")
+    return numbers(low, high)  # type: ignore[arg-type]  # both are numbers
 
 
 def _by_kind(values: tuple[Literal, ...]) -> tuple[list[bool], list[int | float], list[str]]:

@@ -1,11 +1,11 @@
 """Lexer: the text of a condition, cut into tokens by one regular expression.
 
 Theory of operation
-    Every character falls into some alternative, so the cut is one left-to-right pass; repetitions
-    are possessive, so it never backtracks, and a comment that is never closed is one token, so that
-    none is looked for twice. A token has a kind and a value; the kind of a keyword
-    is its upper-case word, that of a sign the sign itself, else NAME, NUMBER, STRING, END.
-    Positions are needed for errors only, so `position_of` cuts the text once more to find one.
+    Every character matches some alternative, so the cut is one pass from left to right. Repetitions
+    are possessive, so it never backtracks; an unclosed comment is one token, so its end is looked
+    for once. A token has a kind and a value. The kind of a keyword is its upper-case word, that of
+    a sign the sign itself; the others are NAME, NUMBER, STRING and END. Each distinct word of a
+    text is read once. Only errors need positions, so `position_of` cuts the text again to find one.
     Literals follow Java's rules for integers (decimal, 0x, 0…, 0b, underscores, L) and floats
     (`7.`, `.5`, `7E3`, hexadecimal, f and d), names Java's rules for identifiers, with dots.
 
@@ -39,7 +39,7 @@ RESERVED = frozenset(
 )
 SIGNS = ("=", "<>", "<", "<=", ">", ">=", "(", ")", ",", "+", "-", "*", "/", "%")
 
-# Letters, `_`, `$` and all beyond ASCII, said by what they are not: that compiles in no time.
+# Letters, `_`, `$` and all beyond ASCII, as what they are not: that compiles quickly.
 _START = r"[^\x00-\x23\x25-\x40\x5b-\x5e\x60\x7b-\x7f]"
 _PART = r"[^\x00-\x23\x25-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f]"
 _NAME = rf"{_START}{_PART}*+(?:\.{_START}{_PART}*+)*+"
@@ -65,7 +65,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _PLAIN = re.compile(_NAME)
-# The words that need no closer look, in their usual spellings.
+# Words of a known kind, in their usual spellings.
 _WORDS = {
     "!=": "<>",
     "": END,
@@ -97,31 +97,34 @@ _UNCLOSED = {"'": "this string does not end", '"': "this quoted name does not en
 def tokenise(text: str) -> tuple[list[str], list[Value]]:
     """The kinds and the values of all tokens. FilterError if a character fits nowhere."""
     _check_size(text)
-    kinds: list[str] = []
-    values: list[Value] = []
-    known = _WORDS.get
-    for word in _TOKEN.findall(text):
-        kind = known(word)
-        value: Value = word
-        if kind is None:
-            first = word[0]
-            if first in "0123456789" or (first == "." and len(word) > 1):
-                kind, value = NUMBER, _number(word, text, len(kinds))
-            elif first == "'" and len(word) > 1:
-                kind, value = STRING, word[1:-1].replace("''", "'")
-            elif word.startswith("/*"):
-                if _is_closed(word):
-                    continue
-                kinds += ["/", "*", END]  # no value starts with *: the parser refuses it
-                values += ["/", "*", ""]
-                break
-            else:
-                kind, value = _name(word, text, len(kinds))
-        kinds.append(kind)
-        values.append(value)
-        if kind == END:
-            break
-    return kinds, values
+    words = _TOKEN.findall(text)
+    del words[words.index("") + 1 :]
+    if "/*" in text:
+        words = _without_comments(words)
+    kind_of = dict(_WORDS)
+    value_of: dict[str, Value] = {word: word for word in _WORDS}
+    for word in dict.fromkeys(words):  # each is read once
+        if word in kind_of:
+            continue
+        first = word[0]
+        if first in "0123456789" or (first == "." and len(word) > 1):
+            kind_of[word], value_of[word] = NUMBER, _number(word, text)
+        elif first == "'" and len(word) > 1:
+            kind_of[word], value_of[word] = STRING, word[1:-1].replace("''", "'")
+        else:
+            kind_of[word], value_of[word] = _name(word, text)
+    return list(map(kind_of.__getitem__, words)), list(map(value_of.__getitem__, words))
+
+
+def _without_comments(words: list[str]) -> list[str]:
+    """An unclosed comment becomes `/ *`: no value starts with `*`, so the parser refuses it."""
+    kept: list[str] = []
+    for word in words:
+        if not word.startswith("/*"):
+            kept.append(word)
+        elif not _is_closed(word):
+            kept += ["/", "*"]
+    return kept
 
 
 def position_of(text: str, index: int) -> int:
@@ -135,6 +138,11 @@ def position_of(text: str, index: int) -> int:
                 return match.start(1)
             index -= 1
     return len(text)
+
+
+def _first_place(text: str, word: str) -> int:
+    """The position of the first token that is this word."""
+    return next(match.start(1) for match in _TOKEN.finditer(text) if match[1] == word)
 
 
 def _is_closed(comment: str) -> bool:
@@ -154,7 +162,7 @@ def _check_size(text: str) -> None:
         )
 
 
-def _name(word: str, text: str, index: int) -> tuple[str, str]:
+def _name(word: str, text: str) -> tuple[str, str]:
     """A plain or quoted name, or a keyword in unusual spelling."""
     if word.isascii():  # or dotless ı would make a keyword
         keyword = word.upper()
@@ -165,16 +173,18 @@ def _name(word: str, text: str, index: int) -> tuple[str, str]:
     if word[0] == '"' and len(word) > 1:
         if word == '""':
             problem, remedy = "a name must not be empty", "Write '' for the empty string."
-            raise FilterError(problem, remedy, text, position_of(text, index))
+            raise FilterError(problem, remedy, text, _first_place(text, word))
         return NAME, sys.intern(word[1:-1].replace('""', '"'))
     for offset, character in enumerate(word):
         if not _may_be_in_name(character, offset):
-            _refuse(text, character, position_of(text, index) + offset)
+            _refuse(text, character, _first_place(text, word) + offset)
     return NAME, sys.intern(word)
 
 
 def is_plain(name: str) -> bool:
     """May it be written without quotes?"""
+    if name.isascii() and name.isidentifier():  # nearly all
+        return name.upper() not in RESERVED
     return (
         _PLAIN.fullmatch(name) is not None
         and name.upper() not in RESERVED
@@ -198,7 +208,7 @@ def _refuse(text: str, character: str, position: int) -> NoReturn:
     raise FilterError(problem, _HINTS.get(character, ""), text, position)
 
 
-def _number(word: str, text: str, index: int) -> int | float:
+def _number(word: str, text: str) -> int | float:
     if word.isdigit() and len(word) < 19 and (word[0] != "0" or len(word) == 1):
         return int(word)  # nearly all
     digits = word.replace("_", "").lower()
@@ -206,7 +216,7 @@ def _number(word: str, text: str, index: int) -> int | float:
         value = _float(digits) if _FLOAT.search(digits) else _integer(digits)
     except ValueError:
         remedy = "A number that starts with 0 is octal: drop the 0 for a decimal."
-        raise FilterError(f"{word} is no number", remedy, text, position_of(text, index)) from None
+        raise FilterError(f"{word} is no number", remedy, text, _first_place(text, word)) from None
     except OverflowError:
         value = inf
     if value > INTEGER_MAX + 1 and (isinstance(value, int) or value == inf):
@@ -215,7 +225,7 @@ def _number(word: str, text: str, index: int) -> int | float:
             "Integers have 64 bits, from -9223372036854775808 to 9223372036854775807; "
             "floats end at 1.7976931348623157E308.",
             text,
-            position_of(text, index),
+            _first_place(text, word),
         )
     return value
 

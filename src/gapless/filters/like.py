@@ -6,12 +6,12 @@ Theory of operation
     every `_` comes first and one `%` last, which means the same. So patterns that differ in
     writing only are equal.
     Matching cuts the pattern at each `%` into segments. The first is fixed to the start, the last
-    to the end, and each of the others may take its leftmost place: a later place can only leave
-    less room for the rest, so there is nothing to try again. How a segment is found: `segment`.
+    to the end, and each of the others takes its leftmost place: a later place can only leave less
+    room for the rest, so nothing is tried again. How a segment is found: `like_segment`.
 
 Cost
     O(text + pattern) where no segment between two `%` has `_` in it; where one has, a little more
-    for each of its characters (`segment`). No backtracking.
+    for each of its characters (`like_segment`). No backtracking.
 
 Invariants (established by `parse_pattern`)
     I1  no two literal pieces stand together, none is empty
@@ -20,18 +20,22 @@ Invariants (established by `parse_pattern`)
 
 from __future__ import annotations
 
-from functools import lru_cache
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gapless.filters.segment import Search, Segment
+from gapless.filters.like_segment import Search, Segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-COMPARED_MAX = 1_000
+COMPARED_MAX = 200
 """Patterns longer than this, taken together, are only compared for equality."""
+
+_RUNS = re.compile("[%_]+|[^%_]+")
+_STAND_INS = {"%": "\ud800", "_": "\ud801"}  # halves of surrogate pairs, which no condition has
+_WILDCARDS = str.maketrans({stand_in: sign for sign, stand_in in _STAND_INS.items()})
 
 Part = str | None
 """A literal piece, `""` for `_`, or None for `%`."""
@@ -41,10 +45,6 @@ class Pattern(msgspec.Struct, frozen=True, gc=False):
     """A LIKE pattern with its escapes resolved: literal pieces around `%` (None) and `_` ("")."""
 
     parts: tuple[Part, ...]
-
-    def matches(self, text: str) -> bool:
-        """For many texts, see `compile_pattern`."""
-        return compile_pattern(self)(text)
 
     @property
     def exact(self) -> str | None:
@@ -70,43 +70,30 @@ class Pattern(msgspec.Struct, frozen=True, gc=False):
         if self.parts == other.parts or other.parts == (None,):
             return True
         if len(self.parts) + len(other.parts) > COMPARED_MAX:
-            return False  # before they are remembered
+            return False
         return _implies(self.parts, other.parts)
 
 
 def parse_pattern(text: str, escape: str | None = None) -> Pattern:
     """The pattern that `text` writes. ValueError if it ends in its escape character."""
+    if escape is not None:
+        text = re.sub(f"(?s){re.escape(escape)}(.?)", _escaped, text)
     parts: list[Part] = []
-    literal: list[str] = []
-    singles, runs = 0, False
-
-    def end_wildcards() -> None:
-        nonlocal singles, runs
-        parts.extend([""] * singles)
-        if runs:
-            parts.append(None)
-        singles, runs = 0, False
-
-    def end_literal() -> None:
-        if literal:
-            parts.append("".join(literal))
-            literal.clear()
-
-    characters = iter(text)
-    for character in characters:
-        if character == escape:
-            character = next(characters, "")
-            if not character:
-                raise ValueError("a pattern must not end in its escape character")
-        elif character in "%_":
-            end_literal()
-            singles, runs = singles + (character == "_"), runs or character == "%"
+    for run in _RUNS.findall(text):
+        if run[0] not in "%_":
+            parts.append(run if escape is None else run.translate(_WILDCARDS))
             continue
-        end_wildcards()
-        literal.append(character)
-    end_literal()
-    end_wildcards()
+        parts.extend([""] * run.count("_"))
+        if "%" in run:
+            parts.append(None)
     return Pattern(tuple(parts))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """The character after an escape character; a wildcard as its stand-in."""
+    if not match[1]:
+        raise ValueError("a pattern must not end in its escape character")
+    return _STAND_INS.get(match[1], match[1])
 
 
 def compile_pattern(pattern: Pattern) -> Callable[[str], bool]:
@@ -115,12 +102,14 @@ def compile_pattern(pattern: Pattern) -> Callable[[str], bool]:
     if exact is not None:
         return exact.__eq__
     segments = _segments(pattern.parts)
-    size = sum(segment.size for segment in segments)
-    first, last = segments[0], segments[-1]
+    first, last = Segment(segments[0]), Segment(segments[-1])
     if len(segments) == 1:
-        return lambda text: len(text) == size and first.stands_at(text, 0)
+        return lambda text: len(text) == first.size and first.stands_at(text, 0)
     # A segment without `_` is kept as its text: most are, and there may be many.
-    middle: list[Any] = [one if one.literal is None else one.literal for one in segments[1:-1]]
+    middle: list[Any] = [
+        one[0] if len(one) == 1 and one[0] else Segment(one) for one in segments[1:-1]
+    ]
+    size = first.size + last.size
     if len(pattern.parts) == 3 and middle and middle[0].__class__ is str:  # as in '%abc%'
         return lambda text: middle[0] in text
 
@@ -145,7 +134,7 @@ def compile_pattern(pattern: Pattern) -> Callable[[str], bool]:
     return test
 
 
-def _segments(parts: Sequence[Part]) -> list[Segment]:
+def _segments(parts: Sequence[Part]) -> list[list[str]]:
     """The pattern, cut at each `%`."""
     segments: list[list[str]] = [[]]
     for part in parts:
@@ -153,37 +142,41 @@ def _segments(parts: Sequence[Part]) -> list[Segment]:
             segments.append([])
         else:
             segments[-1].append(part)
-    return [Segment(segment) for segment in segments]
+    return segments
 
 
-@lru_cache(maxsize=4096)
 def _implies(narrow: tuple[Part, ...], wide: tuple[Part, ...]) -> bool:
-    """Does `wide` match `narrow` read as a text, its wildcards being characters of their own?"""
-    symbols: list[Part] = []
-    for part in narrow:
-        symbols.extend(part or (part,))
-    goals: list[Part] = []
-    for part in wide:
-        goals.extend(part or (part,))
-    return len(symbols) + len(goals) <= COMPARED_MAX and _match_symbols(symbols, goals)
+    """Does `wide` match `narrow` read as a text, its wildcards being characters of their own?
 
-
-def _match_symbols(symbols: list[Part], goals: list[Part]) -> bool:
-    """The classic two-pointer wildcard match: only the last `%` is ever taken up again."""
-    place = goal = 0
-    resume_place, resume_goal = 0, -1
-    while place < len(symbols):
-        symbol = symbols[place]
-        wanted = goals[goal] if goal < len(goals) else "end"
-        if wanted is None:
-            resume_place, resume_goal = place, goal + 1
-            goal += 1
-        elif wanted == symbol or (wanted == "" and symbol is not None):
-            place += 1
-            goal += 1
-        elif resume_goal >= 0:
-            resume_place += 1
-            place, goal = resume_place, resume_goal
-        else:
+    For each segment of `wide`, one bit for each place where it may start: as in `like_segment`.
+    """
+    texts = list(filter(None, narrow))
+    for piece in filter(None, wide):  # a quick answer for nearly all
+        if not any(piece in text for text in texts):
             return False
-    return all(rest is None for rest in goals[goal:])
+    segments = _segments(wide)
+    sizes = [sum(len(part) or 1 for part in segment) for segment in segments]
+    where: dict[Part, int] = {}  # at which places `narrow` has each symbol, as bits
+    end = 0
+    for part in narrow:
+        for symbol in part or (part,):
+            where[symbol] = where.get(symbol, 0) | 1 << end
+            end += 1
+    if end + sum(sizes) + len(sizes) - 1 > COMPARED_MAX:
+        return False
+    single = ((1 << end) - 1) & ~where.get(None, 0)  # what `_` takes
+    place = 0
+    for number, segment in enumerate(segments):
+        starts, offset = (2 << end) - 1, 0
+        for part in segment:
+            for symbol in part or (part,):
+                starts &= (where.get(symbol, 0) if symbol else single) >> offset
+                offset += 1
+        if number == len(segments) - 1:  # fixed to the end
+            is_there = place <= end - offset if number else end == offset
+            return is_there and bool(starts >> (end - offset) & 1)
+        starts = starts >> place if number else starts & 1
+        if not starts:
+            return False
+        place += (starts & -starts).bit_length() - 1 + offset
+    raise AssertionError("a pattern has a segment")

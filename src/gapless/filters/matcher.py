@@ -1,4 +1,4 @@
-"""Matcher: which of many filters match an event. The face of the two engines behind it.
+"""Matcher: finds which of many filters match an event, with one of two engines.
 
 Theory of operation
     Every filter has a *handle*, a small whole number; engines know handles only. A new filter
@@ -12,8 +12,9 @@ Engines
     `compiled`  flat arrays and numba kernels; 10 to 1,000 times faster, 100 to 250 bytes a filter.
     `auto`      (default) python; once there are more than `SMALL_MAX` filters, or a record batch
                 comes, compiled, if its kernels were compiled before on this machine, by
-                `python -m gapless.filters.matching.warm`. Taking them over costs about a second,
-                once a process; if they are not there, nothing is compiled and python goes on.
+                `python -m gapless.filters.matching.compile_kernels`. Taking them over costs about a
+                second, once a process; if they are not there, nothing is compiled and python goes
+                on.
     Asking for `compiled` by name compiles what is missing: about half a minute, once a machine.
 
 Not safe for use by several threads at once.
@@ -116,8 +117,8 @@ class Matcher(Generic[KeyT]):
         """All pairs of an event and a filter that match, by event, then by handle.
 
         From a sequence of attribute maps, a list of (index of the event, key); if it can `locate`
-        attributes (`core.located`), maps are made only where they must be. From a record batch (one
-        column an attribute, null is missing), the same as two arrays in a `Matches`.
+        attributes (`core.attribute_table`), maps are made only where they must be. From a record
+        batch (one column an attribute, null is missing), the same as two arrays in a `Matches`.
         """
         if not isinstance(events, Sequence):
             return self._match_record_batch(events)
@@ -135,8 +136,8 @@ class Matcher(Generic[KeyT]):
         ]
 
     def match_any(self) -> list[KeyT] | None:
-        """The keys of all filters, if each matches every event: then none need be looked at. None
-        if not, or if that is not known."""
+        """The keys of all filters, if each matches every event: the caller need not decode any.
+        None if not, or if that is not known."""
         index = self._index
         if isinstance(index, PythonIndex) and index.asks_for_nothing:
             return self.match({})
@@ -158,9 +159,10 @@ class Matcher(Generic[KeyT]):
     def match_handles(
         self, events: Sequence[Mapping[str, Value]]
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]] | None:
-        """The same pairs as two arrays, with handles for keys; None without the compiled engine."""
+        """The pairs of `match_batch` as two arrays, with handles for keys; None without the
+        compiled engine."""
         if hasattr(events, "locate") and len(self._keys) > SMALL_MAX:
-            self.accelerate()  # who can locate has loaded kernels
+            self.accelerate()  # events that can locate have loaded the kernels
         index = self._index
         return None if isinstance(index, PythonIndex) else index.match_events(events)
 
@@ -275,8 +277,8 @@ class Matcher(Generic[KeyT]):
     def accelerate(self) -> bool:
         """Take over the compiled engine if its kernels are ready. Is it at work now?
 
-        Nothing is compiled. `auto` does this by itself, once, when it is worth it; call it again
-        where kernels may have become ready since, as in a broker that warms them beside itself.
+        Nothing is compiled. `auto` does this once, when it is worth it; call it again where kernels
+        may have become ready since, as in a broker that compiles them in another process.
         """
         if not isinstance(self._index, PythonIndex):
             return True
@@ -314,6 +316,6 @@ class Matcher(Generic[KeyT]):
 
 
 def _complain(then: str) -> None:
-    """Say once that compiled code cannot be kept here, if so."""
+    """Warn once if compiled code cannot be kept here."""
     if problem := machine_code.complaint():
         warnings.warn(f"{problem} {then}", RuntimeWarning, stacklevel=4)

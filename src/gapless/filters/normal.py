@@ -22,12 +22,15 @@ Cost
 
 from __future__ import annotations
 
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from gapless.core.errors import FilterError
 from gapless.filters.algebra import includes, intersect, unite
 from gapless.filters.constraint import Constraint, Numbers, Strings
-from gapless.filters.leaf import ALWAYS, NEVER, Draft, read_leaf
+from gapless.filters.leaf import NEVER, Draft, read_leaf
 from gapless.filters.show import show
 from gapless.filters.syntax import (
     And,
@@ -44,19 +47,32 @@ from gapless.filters.syntax import (
     dear_in,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gapless.core.events import Value
+
 CONJUNCTIONS_MAX = 1_000
 """How many alternatives a condition may have on the way to its normal form."""
 
-WORK_MAX = 200_000
-"""How many constraints may be combined on the way, and values held against patterns; some tenths of
-a second."""
+WORK_MAX = 60_000
+"""How many constraints may be combined on the way. The normal form may hold as many, and a matcher
+needs about a microsecond for each when the filter is added."""
 
-DEAR_WEIGHT = 10
-"""What a test counts for in that which no index helps with: an event may pay for it in each
-alternative."""
+TRIALS_EACH = 4
+"""How many values are held against a pattern in the time that it takes to combine constraints."""
 
-TIDY_MAX = 64
-"""Above this many conjunctions, those covered by others are kept: harmless, and quadratic."""
+DEAR_WEIGHT = 4
+"""The weight of a test that no index helps with: an event may pay for it in each alternative."""
+
+JOIN_MAX = 20_000
+"""Constraints times attributes up to which conjunctions that differ in one attribute are joined."""
+
+COVER_MAX = 10_000
+"""Conjunctions times their weight up to which those that others cover are dropped. Above it they
+stay: that is harmless, and the search is quadratic."""
+
+NAME = itemgetter(0)  # of a pair of attribute and constraint
 
 OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
@@ -89,7 +105,7 @@ def normalise(condition: Condition) -> tuple[Conjunction, ...]:
 
 
 def is_plain(condition: Condition) -> bool:
-    """Does it surely have one alternative, soon found, so that nobody needs to try it out?"""
+    """Does the condition surely have one alternative that is found quickly?"""
     values = patterns = 0
     for operand in condition.operands if isinstance(condition, And) else (condition,):
         if isinstance(operand, And | Or | Not):
@@ -102,18 +118,22 @@ def is_plain(condition: Condition) -> bool:
             patterns += 1
         else:
             values += 1
-    return values * patterns <= WORK_MAX
+    return values * patterns // TRIALS_EACH <= WORK_MAX
 
 
 def push_negation(condition: Condition, negated: bool = False) -> Condition:
-    """The same with NOT only before IN, LIKE and IS NULL, and without BETWEEN."""
+    """The condition with NOT only before IN, LIKE and IS NULL, and BETWEEN only with literals."""
     match condition:
-        case Compare(sign, left, right):
-            return Compare(OPPOSITE[sign], left, right) if negated else condition
+        case Compare():
+            if not negated:
+                return condition
+            return Compare(OPPOSITE[condition.sign], condition.left, condition.right)
         case Constant(value):
             return Constant(value != negated)
         case Not(operand):
             return push_negation(operand, not negated)
+        case Between(Attribute(), Literal(), Literal()) if not negated:
+            return condition
         case Between(operand, low, high):
             both = And((Compare(">=", operand, low), Compare("<=", operand, high)))
             return push_negation(both, negated)
@@ -121,6 +141,9 @@ def push_negation(condition: Condition, negated: bool = False) -> Condition:
             pushed: list[Condition] = []
             kind = And if isinstance(condition, And) != negated else Or
             for operand in operands:
+                if operand.__class__ is Compare and not negated:  # nearly all
+                    pushed.append(operand)
+                    continue
                 one = push_negation(operand, negated)
                 if isinstance(one, kind):
                     pushed.extend(one.operands)
@@ -134,23 +157,27 @@ def push_negation(condition: Condition, negated: bool = False) -> Condition:
 def _or_of(operands: list[Condition]) -> Condition:
     """An OR in which the equalities of one attribute are one IN: a long list stays one test."""
     rest: list[Condition] = []
-    listed: dict[str, dict[Literal, None]] = {}
+    listed: dict[str, dict[tuple[type, Value], None]] = {}  # without repeats; 1 and 1.0 are two
     for operand in operands:
         match operand:
-            case Compare("=", Attribute(name), Literal() as value):
-                listed.setdefault(name, {})[value] = None
-            case Compare("=", Literal() as value, Attribute(name)):
-                listed.setdefault(name, {})[value] = None
+            case Compare("=", Attribute(name), Literal(value)):
+                listed.setdefault(name, {})[value.__class__, value] = None
+            case Compare("=", Literal(value), Attribute(name)):
+                listed.setdefault(name, {})[value.__class__, value] = None
             case In(Attribute(name), values):
-                listed.setdefault(name, {}).update(dict.fromkeys(values))
+                of_name = listed.setdefault(name, {})
+                of_name.update(((one.value.__class__, one.value), None) for one in values)
             case _:
                 rest.append(operand)
-    sets = [In(Attribute(name), tuple(values)) for name, values in listed.items()]
+    sets = [
+        In(Attribute(name), tuple([Literal(value) for _, value in values]))
+        for name, values in listed.items()
+    ]
     return Or((*sets, *rest)) if len(sets) + len(rest) > 1 else [*sets, *rest][0]
 
 
 class _Expansion:
-    """One condition being multiplied out, with the work that took so far."""
+    """The expansion of one condition, and the work that it has taken so far."""
 
     def __init__(self) -> None:
         self.work = 0
@@ -165,49 +192,65 @@ class _Expansion:
         if not isinstance(condition, And):
             return read_leaf(condition)
         several: list[list[Draft]] = []
-        single: list[Draft] = []
+        demands: dict[str, list[Constraint]] = {}
+        residuals: list[Condition] = []
         for operand in condition.operands:
             alternatives = self.expand(operand)
             if not alternatives:
                 return NEVER
-            if len(alternatives) == 1:
-                single.append(alternatives[0])
-            else:
+            if len(alternatives) > 1:
                 several.append(alternatives)
-        result = self.meet(single)
+                continue
+            [(constraints, others)] = alternatives
+            for name, constraint in constraints.items():
+                demands.setdefault(name, []).append(constraint)
+            residuals.extend(others)
+        result = self.meet_all(demands, residuals)
         for alternatives in sorted(several, key=len):
             result = self.multiply(result, alternatives)
         return result
 
-    def multiply(self, ones: list[Draft], others: list[Draft]) -> list[Draft]:
-        product: list[Draft] = []
-        for one in ones:
-            for other in others:
-                product.extend(self.meet([one, other]))
-                self.spend(_weight(one) + _weight(other), len(product))
-        return product
-
-    def meet(self, drafts: list[Draft]) -> list[Draft]:
-        """The one conjunction that demands all of these, or none if it is impossible."""
-        if len(drafts) == 1:
-            return drafts
-        demands: dict[str, list[Constraint]] = {}
-        residuals: list[Condition] = []
-        for constraints, others in drafts:
-            for name, constraint in constraints.items():
-                demands.setdefault(name, []).append(constraint)
-            residuals.extend(others)
-        if not demands and not residuals:
-            return ALWAYS
+    def meet_all(
+        self, demands: dict[str, list[Constraint]], residuals: list[Condition]
+    ) -> list[Draft]:
+        """The one conjunction that demands all of this, or none if it is impossible."""
         result: dict[str, Constraint] = {}
         for name, wanted in demands.items():
-            if len(wanted) > 1:
-                self.spend(_trials(wanted))
-            met = intersect(wanted)
+            met = self.meet(wanted)
             if met is None:
                 return NEVER
             result[name] = met
         return [(result, tuple(residuals))]
+
+    def meet(self, wanted: Sequence[Constraint]) -> Constraint | None:
+        """What meets all of these; None if nothing does."""
+        if len(wanted) == 1:
+            return wanted[0]
+        self.spend(_trials(wanted) // TRIALS_EACH)
+        return intersect(wanted)
+
+    def multiply(self, ones: list[Draft], others: list[Draft]) -> list[Draft]:
+        product: list[Draft] = []
+        weights = [_weight(constraints.values(), residuals) for constraints, residuals in others]
+        for one in ones:
+            weight = _weight(one[0].values(), one[1])
+            for other, more in zip(others, weights, strict=True):
+                both = self.join(one, other)
+                if both is not None:
+                    product.append(both)
+                self.spend(weight + more, len(product))
+        return product
+
+    def join(self, one: Draft, other: Draft) -> Draft | None:
+        """The conjunction of both, made from a copy of the longer one; None if it is impossible."""
+        few, many = (one[0], other[0]) if len(one[0]) < len(other[0]) else (other[0], one[0])
+        result = many.copy()
+        for name, constraint in few.items():
+            met = self.meet((constraint, many[name])) if name in many else constraint
+            if met is None:
+                return None
+            result[name] = met
+        return result, one[1] + other[1]
 
     def spend(self, work: int, count: int = 0) -> None:
         self.work += work
@@ -221,20 +264,21 @@ class _Expansion:
             )
 
 
-def _weight(draft: Draft) -> int:
+def _weight(constraints: Iterable[Constraint], residuals: Sequence[Condition]) -> int:
+    """What it costs to go through a conjunction: its values, patterns and calculations."""
     weight = 1
-    for constraint in draft[0].values():
+    for constraint in constraints:
         weight += 1
         if isinstance(constraint, Numbers | Strings):
             weight += len(constraint.values or constraint.excluded)
         if isinstance(constraint, Strings):
-            patterns = (*constraint.like, *constraint.unlike)
-            weight += sum(DEAR_WEIGHT + len(pattern.parts) for pattern in patterns)
-    return weight + DEAR_WEIGHT * sum(map(dear_in, draft[1]))
+            for pattern in (*constraint.like, *constraint.unlike):
+                weight += DEAR_WEIGHT + sum(len(part or "_") for part in pattern.parts) // 8
+    return weight + DEAR_WEIGHT * sum(map(dear_in, residuals))
 
 
-def _trials(wanted: list[Constraint]) -> int:
-    """How often a value is held against a pattern where these are intersected, at most."""
+def _trials(wanted: Sequence[Constraint]) -> int:
+    """How often, at most, the intersection of these tests a value against a pattern."""
     patterns = holes = 0
     values: int | None = None
     for one in wanted:
@@ -251,35 +295,40 @@ def _finished(draft: Draft) -> Conjunction:
     if len(residuals) > 1:
         texts = {show(residual): residual for residual in residuals}
         residuals = tuple(texts[text] for text in sorted(texts))
-    return Conjunction(tuple(sorted(constraints.items(), key=lambda pair: pair[0])), residuals)
+    return Conjunction(tuple(sorted(constraints.items(), key=NAME)), residuals)
 
 
 def _joined(conjunctions: list[Conjunction]) -> list[Conjunction]:
-    """Those that differ in one attribute only, joined where their union is one constraint."""
+    """Join conjunctions that differ in one attribute only, where the union is one constraint."""
     names = {name for one in conjunctions for name, _ in one.constraints}
     size = sum(len(one.constraints) for one in conjunctions)
-    if size * len(names) > WORK_MAX // 10:
+    if size * len(names) > JOIN_MAX:
         return conjunctions
     for name in sorted(names):
-        alike: dict[Conjunction, list[Constraint | None]] = {}
+        alike: dict[Conjunction, list[tuple[Conjunction, Constraint | None]]] = {}
         for one in conjunctions:
-            rest = tuple(pair for pair in one.constraints if pair[0] != name)
-            constraint = next((found for other, found in one.constraints if other == name), None)
-            alike.setdefault(Conjunction(rest, one.residuals), []).append(constraint)
+            rest = tuple([pair for pair in one.constraints if pair[0] != name])
+            constraint = dict(one.constraints).get(name)
+            alike.setdefault(Conjunction(rest, one.residuals), []).append((one, constraint))
         conjunctions = []
         for rest_of, found in alike.items():
-            bound = [constraint for constraint in found if constraint is not None]
+            bound = [constraint for _, constraint in found if constraint is not None]
             if len(bound) < len(found):  # one of them leaves the attribute free
                 conjunctions.append(rest_of)
-                continue
-            for constraint in unite(bound) if len(bound) > 1 else bound:
-                pairs = sorted([*rest_of.constraints, (name, constraint)], key=lambda pair: pair[0])
-                conjunctions.append(Conjunction(tuple(pairs), rest_of.residuals))
+            elif len(found) == 1:
+                conjunctions.append(found[0][0])
+            else:
+                for union in unite(bound):
+                    pairs = sorted([*rest_of.constraints, (name, union)], key=NAME)
+                    conjunctions.append(Conjunction(tuple(pairs), rest_of.residuals))
     return conjunctions
 
 
 def _without_covered(conjunctions: list[Conjunction]) -> list[Conjunction]:
-    if len(conjunctions) > TIDY_MAX:
+    if len(conjunctions) ** 2 > COVER_MAX:
+        return conjunctions
+    weights = (_weight(dict(one.constraints).values(), one.residuals) for one in conjunctions)
+    if sum(weights) * len(conjunctions) > COVER_MAX:
         return conjunctions
     return [
         one

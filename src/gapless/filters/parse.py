@@ -4,9 +4,10 @@ Theory of operation
     Operator precedence with two stacks: `operands` holds finished trees, `pending` the operators
     that still wait for their right-hand side. A binary operator first finishes all pending ones
     that bind at least as tightly. Chains (`AND`, `OR`, `+ -`, `* / %`) collect their terms in one
-    pending entry, so a chain of any length is one flat node, built in linear time. The `AND` of a
-    `BETWEEN` is told from the other by what is pending: a `BETWEEN` with one term waits for it.
-    `name sign literal`, which is nearly all there is, is built without the stacks.
+    pending entry, so a chain of any length is one flat node, built in linear time. An `AND` belongs
+    to a `BETWEEN` if a `BETWEEN` with one term is pending.
+    Chains of `name sign literal` and lists of literals, which are nearly all of a long condition,
+    are read without the stacks (`read_chain`, `read_literals`).
 
     Precedence, loosest first: OR, AND, NOT, comparisons (= <> < <= > >= BETWEEN IN LIKE IS),
     + -, * / %, signs. Comparisons do not chain.
@@ -17,7 +18,7 @@ Source: Jakarta Messaging 3.1, section 3.8.1. Extensions: docs/reference/filter-
 from __future__ import annotations
 
 from itertools import product
-from typing import NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import msgspec
 
@@ -53,12 +54,15 @@ from gapless.filters.syntax import (
     dear_in,
 )
 
+if TYPE_CHECKING:
+    from gapless.core.events import Value
+
 NESTING_MAX = 100
 """How deep parentheses may stand in one another; beyond it `FilterError`."""
 
 DEAR_MAX = 1_000
 """Calculations, LIKE patterns and comparisons of attributes with each other; beyond it
-`FilterError`. No index helps with them: they are tried on every event that has the attributes."""
+`FilterError`. No index helps with them: a matcher tries them on every event with the attributes."""
 
 OPEN, OR, AND, NOT, COMPARISON, SUM, PRODUCT, SIGN = range(8)  # how tightly each binds
 BINARY = {
@@ -69,13 +73,16 @@ BINARY = {
     **dict.fromkeys(("*", "/", "%"), PRODUCT),
 }
 TESTS = frozenset(["BETWEEN", "IN", "LIKE", "IS"])
+CHAINS = {"AND": AND, "OR": OR}
+TRUE = Literal(True)
+BOUNDS = frozenset(product((STRING, NUMBER), ("AND",), (STRING, NUMBER)))
 LITERALS = frozenset([STRING, NUMBER, "TRUE", "FALSE"])
 ENDINGS = frozenset(["AND", "OR", ")", END])
 EXISTS = frozenset(map("".join, product(*zip("EXISTS", "exists", strict=True))))
 VALUES = (Attribute, Literal, Arithmetic, Signed)
 
 
-class Pending(msgspec.Struct, gc=False):
+class OpenOperator(msgspec.Struct, gc=False):
     """An operator that waits for its right-hand side, and what it has collected so far."""
 
     power: int
@@ -109,16 +116,50 @@ class _Parser:
         self.depth = 0
         self.operands: list[Node] = []
         self.places: list[int] = []  # the token each operand starts with, for errors
-        self.pending: list[Pending] = []
+        self.pending: list[OpenOperator] = []
 
     def run(self) -> Condition:
         while True:
+            self.read_chain()
             self.read_operand()
             while not self.read_operator():
                 if self.kinds[self.index - 1] == END:
                     return self.condition()
 
     # Reading
+
+    def read_chain(self) -> None:
+        """Read terms of an AND or OR without the stacks, while they are simple tests."""
+        kinds, values, pending, place = self.kinds, self.values, self.pending, self.index
+        chain = pending[-1] if pending else None
+        while kinds[place] == NAME:
+            sign = kinds[place + 1]
+            if sign in CHAINS:
+                end = place + 1
+            elif BINARY.get(sign) == COMPARISON and kinds[place + 2] in (STRING, NUMBER):
+                end = place + 3
+            elif sign == "BETWEEN" and tuple(kinds[place + 2 : place + 5]) in BOUNDS:
+                end = place + 5
+            else:
+                break
+            power = CHAINS.get(kinds[end])
+            if power is None:
+                break
+            if chain is None or chain.power < power:
+                chain = OpenOperator(power, kinds[end], place, [], [])
+                pending.append(chain)
+            elif chain.power != power:
+                break
+            name = Attribute(values[place])  # type: ignore[arg-type]  # a NAME is a string
+            if end == place + 1:
+                chain.terms.append(Compare("=", name, TRUE))
+            elif end == place + 5:
+                bounds = self.literal(place + 2), self.literal(place + 4)
+                chain.terms.append(Between(name, *bounds))
+            else:
+                chain.terms.append(Compare(sign, name, self.literal(place + 2)))
+            place = end + 1
+        self.index = place
 
     def read_operand(self) -> None:
         """Read up to and including the next value, leaving what stands before it pending."""
@@ -137,7 +178,7 @@ class _Parser:
                 if pending and pending[-1].power == NOT:
                     pending.pop()  # NOT NOT is nothing
                 else:
-                    pending.append(Pending(NOT, "NOT", place, [], []))
+                    pending.append(OpenOperator(NOT, "NOT", place, [], []))
             elif kind == "+" or kind == "-":
                 if self.read_signs(place):
                     return None
@@ -181,7 +222,7 @@ class _Parser:
             self.index += 1
             return True
         for sign in "+" if not minuses else "-" if minuses % 2 else "--":
-            self.pending.append(Pending(SIGN, sign, place, [], []))
+            self.pending.append(OpenOperator(SIGN, sign, place, [], []))
         return False
 
     def literal(self, place: int) -> Literal:
@@ -228,10 +269,14 @@ class _Parser:
         place = self.places[-1]
         operand = self.value()
         if kind == "BETWEEN":
-            self.pending.append(Pending(COMPARISON, kind, place, [operand], [], negated))
+            self.pending.append(OpenOperator(COMPARISON, kind, place, [operand], [], negated))
             return True
         if kind == "IN":
             self.take("(", "( and a list of values")
+            listed = self.read_literals()
+            if listed is not None:
+                self.push(one_of([operand, *listed], negated), place)
+                return False
             self.open("IN", place)
             self.pending[-1].terms.append(operand)
             self.pending[-1].negated = negated
@@ -239,6 +284,27 @@ class _Parser:
         test = self.read_like(operand) if kind == "LIKE" else self.read_null(operand, place)
         self.push(Not(test) if negated else test, place)
         return False
+
+    def read_literals(self) -> list[Literal] | None:
+        """Read the list of an IN and its `)`; None, and nothing is read, if not all are
+        literals."""
+        kinds, values, place = self.kinds, self.values, self.index
+        listed: dict[tuple[type, Value], None] = {}  # without repeats; 1 and 1.0 are two
+        while True:
+            negative = kinds[place] == "-"
+            place += negative
+            value, kind = values[place], kinds[place]
+            if kind == NUMBER and (negative or value != INTEGER_MAX + 1):
+                value = (-value if negative else value) or value  # type: ignore[operator]
+            elif kind != STRING or negative:
+                return None
+            listed[value.__class__, value] = None
+            place += 2
+            if kinds[place - 1] == ")":
+                self.index = place
+                return [Literal(value) for _, value in listed]
+            if kinds[place - 1] != ",":
+                return None
 
     def read_like(self, operand: Expression) -> Condition:
         place = self.index
@@ -248,10 +314,10 @@ class _Parser:
             escape = str(self.take(STRING, "the escape character, such as '!'"))
             if len(escape) != 1:
                 self.refuse("ESCAPE takes a string of exactly one character", self.index - 1)
-        try:
-            parse_pattern(pattern, escape)
-        except ValueError as error:
-            self.refuse(str(error), place, f"Write {escape}{escape} for the character itself.")
+            try:
+                parse_pattern(pattern, escape)
+            except ValueError as error:
+                self.refuse(str(error), place, f"Write {escape}{escape} for the character itself.")
         return Like(operand, pattern, escape)
 
     def read_null(self, operand: Expression, place: int) -> Condition:
@@ -272,7 +338,7 @@ class _Parser:
         self.depth += 1
         if self.depth > NESTING_MAX:
             self.refuse(f"parentheses are nested deeper than {NESTING_MAX}", self.index - 1)
-        self.pending.append(Pending(OPEN, kind, place, [], []))
+        self.pending.append(OpenOperator(OPEN, kind, place, [], []))
 
     def close(self, kind: str, place: int) -> bool:
         """A `)`, or a `,` within the list of an IN. True if another value must come next."""
@@ -304,7 +370,7 @@ class _Parser:
         place = self.places[-1]
         term = self.condition() if power <= AND else self.value(power >= SUM)
         if not pending or pending[-1].power != power:
-            pending.append(Pending(power, kind, place, [], []))
+            pending.append(OpenOperator(power, kind, place, [], []))
         pending[-1].terms.append(term)
         pending[-1].signs.append(kind)
 
@@ -315,7 +381,7 @@ class _Parser:
             waiting = pending.pop()
             self.push(self.build(waiting), waiting.place)
 
-    def build(self, waiting: Pending) -> Node:
+    def build(self, waiting: OpenOperator) -> Node:
         power, kind = waiting.power, waiting.kind
         if power <= AND:
             conditions = cast("list[Condition]", waiting.terms)
@@ -358,7 +424,7 @@ class _Parser:
         if not isinstance(node, VALUES):
             return node
         if isinstance(node, Attribute):
-            return Compare("=", node, Literal(True))
+            return Compare("=", node, TRUE)
         if isinstance(node, Literal) and isinstance(node.value, bool):
             return Constant(node.value)
         remedy = "Compare it with something, as in price > 5."

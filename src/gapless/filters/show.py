@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 def show(condition: Condition) -> str:
     """The canonical text of a condition."""
     match condition:
+        case Compare(sign, left, right):
+            return f"{show_expression(left)} {sign} {show_expression(right)}"
         case Constant(value):
             return show_value(value)
         case And(operands):
@@ -43,8 +45,6 @@ def show(condition: Condition) -> str:
             return _show_test(operand, "NOT ")
         case Not(operand):
             return f"NOT {_enclosed(operand, And, Or)}"
-        case Compare(sign, left, right):
-            return f"{show_expression(left)} {sign} {show_expression(right)}"
         case Between() | In() | Like() | IsNull():
             return _show_test(condition, "")
 

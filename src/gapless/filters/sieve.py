@@ -1,13 +1,13 @@
-"""Sieve: which of many events cannot match, told from a few bytes of each.
+"""Sieve: which of many events cannot match, decided by a few bytes of each.
 
 Theory of operation
-    A digest holds, for one attribute of many events, the kind of each value and one number: itself,
-    or a checksum of the text. The normal form of a filter, its residuals left out, says
-    which of these it may take. What passes is a *candidate*, to be looked at in full; what does not
-    pass matches surely not. So a digest may be coarse: whole numbers are rounded, different texts
-    may have one checksum, and a constraint that it cannot judge takes every value of its kind.
-    Of a filter with many alternatives, it is asked of each attribute that all of them constrain
-    whether any of them takes its value; that they are not the same one is let pass.
+    A digest holds, for one attribute of many events, the kind of each value and one number: the
+    value, or a checksum of the text. The normal form of a filter, without residuals, says which of
+    these may match. An event that passes is a *candidate*, and is decoded; one that does not pass
+    surely does not match. So a digest may be coarse: whole numbers are rounded, different texts may
+    have one checksum, and a constraint that cannot be judged takes every value of its kind.
+    For a filter with many alternatives, the sieve tests each attribute that all of them constrain:
+    does any alternative take its value? It need not be the same alternative for all attributes.
 
 Invariants
     I1  an event that the filter matches is a candidate
@@ -45,7 +45,7 @@ NOTHING, BOOLEAN, NUMBER, TEXT = range(4)
 KINDS = {type(None): NOTHING, bool: BOOLEAN, int: NUMBER, float: NUMBER, str: TEXT}
 
 CODES_MAX = 1 << 16
-"""Different values up to which each is kept once."""
+"""The number of different values up to which a digest keeps each once."""
 
 POINTS_MAX = 16
 """A set of more numbers is sieved as the interval that it lies in; of more texts, as any text."""
@@ -72,7 +72,7 @@ class Digest(NamedTuple):
 
 
 class Coded(NamedTuple):
-    """The same with each different value once: by event, which of them."""
+    """A digest that holds each different value once: by event, the number of its value."""
 
     codes: NDArray[Any]
     table: Digest
@@ -86,7 +86,7 @@ class Coded(NamedTuple):
 
 
 def shrink(given: Digest) -> Digest | Coded:
-    """In less room, if there are few different values."""
+    """The digest in less room, if there are few different values."""
     known, places = np.unique(given.values, return_inverse=True)
     pairs, codes = np.unique(places * len(KINDS) + given.kinds, return_inverse=True)
     if len(pairs) > CODES_MAX:
@@ -126,7 +126,7 @@ def _code(value: Any) -> float:
 
 
 def _rounded(number: float) -> float:
-    """The nearest float: never past another number's."""
+    """The nearest float. Rounding keeps the order of numbers."""
     try:
         return float(number)
     except OverflowError:
@@ -134,7 +134,7 @@ def _rounded(number: float) -> float:
 
 
 class Sieve:
-    """A filter that takes too much, and looks at digests alone."""
+    """A coarse filter: it looks at digests alone, and passes more than the filter does."""
 
     def __init__(self, condition: Filter) -> None:
         self._alternatives = [each.constraints for each in condition.conjunctions]
@@ -147,13 +147,13 @@ class Sieve:
 
     @property
     def is_tight(self) -> bool:
-        """Does every alternative say something of single attributes? Else everything passes."""
+        """Does every alternative constrain an attribute? Else every event passes."""
         if len(self._alternatives) > ALTERNATIVES_MAX:
             return bool(self._unions)
         return all(self._alternatives)
 
     def candidates(self, digests: Mapping[str, Digest | Coded], count: int) -> NDArray[np.bool_]:
-        """By event: may it match? `digests` has at least those of `names`."""
+        """By event: may it match? `digests` must hold all of `names`."""
         if len(self._alternatives) > ALTERNATIVES_MAX:
             unions = (union.mask(digests[name]) for name, union in self._unions.items())
             return np.ones(count, np.bool_) & reduce(and_, unions, True)
@@ -165,7 +165,7 @@ class Sieve:
 
 
 def _unions(alternatives: Sequence[Sequence[tuple[str, Constraint]]]) -> dict[str, Union]:
-    """By attribute that all of these constrain, all that any of them takes."""
+    """For each attribute that all alternatives constrain, the union of the constraints."""
     demands: dict[str, list[Constraint]] = {}
     for constraints in alternatives:
         for name, constraint in constraints:
@@ -174,7 +174,7 @@ def _unions(alternatives: Sequence[Sequence[tuple[str, Constraint]]]) -> dict[st
 
 
 class Union:
-    """What any of some constraints takes: kinds of which it takes all, and spans of the others."""
+    """The union of some constraints: kinds that it takes wholly, and ranges of the other kinds."""
 
     def __init__(self, constraints: Sequence[Constraint]) -> None:
         self._kinds: set[int] = set()

@@ -4,7 +4,7 @@ Theory of operation
     Two families: an `Expression` stands for a value, a `Condition` for TRUE, FALSE or UNKNOWN.
     Chains are flat: `a AND b AND c` is one `And` of three, `a + b - c` one `Arithmetic` of three,
     so that the depth of a tree is bounded by the nesting of its parentheses.
-    The parser writes what means the same in one way: `NOT NOT c` is `c`, `EXISTS a` and
+    The parser has one form for what means the same: `NOT NOT c` is `c`, `EXISTS a` and
     `a IS NOT NULL` are `Not(IsNull(a))`, a lone attribute `a` is `a = TRUE`, and `x IN (…)` over
     other than literals is the `Or` of its comparisons.
 
@@ -121,6 +121,9 @@ class Or(msgspec.Struct, frozen=True, gc=False):
 
 Condition = Constant | Compare | Between | In | Like | IsNull | Not | And | Or
 
+PLACES_EACH = 8
+"""For this many `%` in it, a pattern counts once more among the dear tests."""
+
 EVERYTHING = Constant(True)
 """The empty condition."""
 
@@ -149,19 +152,27 @@ def names_in(root: Condition | Expression) -> set[str]:
 
 
 def dear_in(root: Condition) -> int:
-    """How many calculations, patterns, and comparisons that are not with a literal, it has."""
+    """How many calculations, patterns, and comparisons that are not with a literal, it has.
+
+    A pattern with many `%` counts several times.
+    """
     count = 0
     open_nodes: list[Condition | Expression] = [root]
     while open_nodes:
-        match open_nodes.pop():
+        node = open_nodes.pop()
+        if node.__class__ is Compare and node.right.__class__ is Literal:
+            node = node.left  # nearly all there is
+            if node.__class__ is Attribute:
+                continue
+        match node:
             case Arithmetic(first, rest):
                 count += len(rest)
                 open_nodes.extend([first, *(term for _, term in rest)])
             case Signed(_, operand):
                 count += 1
                 open_nodes.append(operand)
-            case Like(operand):
-                count += 1
+            case Like(operand, pattern):
+                count += 1 + pattern.count("%") // PLACES_EACH
                 open_nodes.append(operand)
             case Compare(_, left, right):
                 count += not (isinstance(left, Literal) or isinstance(right, Literal))

@@ -28,11 +28,11 @@ def fits(events: Sequence[bytes], count_max: int, bytes_max: int) -> bool:
 
 
 def cut(events: Sequence[bytes], count_max: int, bytes_max: int) -> list[tuple[int, int]]:
-    """The bounds of consecutive batches within both limits; one event always fits. At least one
-    batch, be it empty; also where there is no room left, or less."""
+    """The bounds of consecutive batches within both limits. One event always fits, whatever the
+    limits; there is at least one batch, which may be empty."""
     if len(events) < 2 or fits(events, count_max, bytes_max):
         return [(0, len(events))]
-    sizes = list(accumulate(map(len, events), initial=0))  # of all before each
+    sizes = list(accumulate(map(len, events), initial=0))  # of all events before each
     bounds, low = [], 0
     while low < len(events):
         fitting = bisect_right(sizes, sizes[low] + bytes_max, low) - 1
@@ -50,8 +50,8 @@ def split(
     *,
     more: bool = False,
 ) -> list[Knowledge]:
-    """`kind`, which has no events yet, with these; as one message or as several that cover its
-    span. With `more`, the last of them says that there is more to ask for."""
+    """Copies of `kind`, which has no events, that carry these events and cover its span. With
+    `more`, the last copy says that there is more to ask for."""
     messages, start, end = [], kind.span.start, kind.span.end
     for low, high in cut(events, *limits):
         is_last = high >= len(ticks)
@@ -77,21 +77,21 @@ def retell(
     limits: tuple[int, int],
     lost_below: int = 0,
 ) -> list[Knowledge]:
-    """What is told of a span because of news that nobody asked for: these very news, if they say
-    just that and fit one message; they need no second look then."""
+    """The messages that pass unrequested news of a span on: the very same message, if it says
+    exactly that and fits one message."""
     is_cut = news.lost_below > span.start
     more = news.final_below or is_cut or news.more or news.vector or news.base
     is_same = span == news.span and ticks is news.ticks and not (more or news.purpose)
     if is_same and (len(events) < 2 or fits(events, *limits)):
         return [news]
-    lost_below = min(lost_below, span.start)  # that is said of what lies before
+    lost_below = min(lost_below, span.start)  # it speaks of what lies before the span
     kind = Knowledge(news.pubend, span, lost_below=lost_below, digest=news.digest)
     return split(kind, ticks, events, limits)
 
 
-class Found(NamedTuple):
-    """The events at the beginning of a span of a log, all there are up to `through`. Below
-    `lost_below` they are damaged on the disk: then there are none."""
+class LogRange(NamedTuple):
+    """The events at the beginning of a span of a log, all of them up to `through`. If they are
+    damaged on the disk up to `lost_below`, there are none."""
 
     ticks: list[int]
     events: list[bytes]
@@ -99,37 +99,37 @@ class Found(NamedTuple):
     lost_below: int = 0
 
 
-def read(store: Store, stream: str, span: Span, bytes_max: int, events_max: int = 0) -> Found:
-    """The events of a span in a log, as many as fit but one at least, and up to where these are
-    all: up to what is damaged, or that alone where the span begins with it. One tick alone, as
-    those who catch up ask for, is a single look."""
+def read(store: Store, stream: str, span: Span, bytes_max: int, events_max: int = 0) -> LogRange:
+    """Read the events of a span of a log: as many as fit, at least one. The result ends before a
+    damaged part, or is that part if the span begins with it. A span of one tick, as catch-ups ask
+    for, costs a single look."""
     if len(span) == 1:
         try:
-            return Found([span.start], [store.read(stream, span.start)], span.end)
+            return LogRange([span.start], [store.read(stream, span.start)], span.end)
         except StorageMissingError:
-            return Found([], [], span.end)
+            return LogRange([], [], span.end)
         except StorageDamagedError:
-            return Found([], [], span.end, span.end)
+            return LogRange([], [], span.end, span.end)
     end = span.end
     try:
         ticks, events = store.scan(stream, span.start, end, bytes_max=max(bytes_max, 1))
     except StorageDamagedError as damage:
         if damage.start <= span.start:
             through = min(damage.end, end)
-            return Found([], [], through, through)
+            return LogRange([], [], through, through)
         return read(store, stream, Span(span.start, damage.start), bytes_max, events_max)
     if events_max and len(ticks) > events_max:
-        return Found(ticks[:events_max], events[:events_max], ticks[events_max])
+        return LogRange(ticks[:events_max], events[:events_max], ticks[events_max])
     if ticks and ticks[-1] + 1 < end:
         end = _next(store, stream, Span(ticks[-1] + 1, end))
-    return Found(ticks, events, end)
+    return LogRange(ticks, events, end)
 
 
 def scan_through(
     store: Store, stream: str, start: int, end: int
 ) -> Iterator[tuple[list[int], list[bytes]] | Span]:
-    """All records of a stream between two indices, a part at a time; and spans, where they are
-    damaged on the disk."""
+    """All records of a stream between two indices, a part at a time; a span stands for damaged
+    ones."""
     while start < end:
         limit = end
         try:
@@ -151,7 +151,7 @@ def scan_through(
 
 
 def _next(store: Store, stream: str, span: Span) -> int:
-    """Where the first record of a span stands, damaged or not; its end if there is none."""
+    """The index of the first record of a span, damaged or not; its end if there is none."""
     try:
         rest = store.scan(stream, span.start, span.end, bytes_max=1)[0]
     except StorageDamagedError as damage:

@@ -2,9 +2,9 @@
 
 Theory of operation
     Events are ordered by tick; no two pubends share one. An event may be delivered once no input
-    can still have an earlier one: below the least horizon of all inputs. If that has not moved
-    for `gap_patience` although others are ahead, the inputs that lag are asked up to where the
-    foremost is; their pubends answer with silence, ahead of their own clocks if need be.
+    can still have an earlier one: below the least horizon of all inputs. If that horizon has not
+    moved for `gap_patience` although other inputs are ahead, the merge asks the inputs that lag, up
+    to where the foremost is. Their pubends answer with silence, ahead of their clocks if need be.
 
 Invariants (checked by `check`)
     I1  `position` never moves back and never passes the horizon of an input
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from gapless.core.broker_messages import Knowledge, Nack
     from gapless.core.identity import PubendName
     from gapless.knowledge.subend import Subend
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 
 class Merge:
-    """All pubends of one topic at one broker, for those who want them in one order."""
+    """All pubends of one topic at one broker, for subscribers that want one order."""
 
-    def __init__(self, inputs: Mapping[PubendName, Subend], timing: Timing) -> None:
+    def __init__(self, inputs: Mapping[PubendName, Subend], timing: KnowledgeTiming) -> None:
         self.inputs = dict(sorted(inputs.items()))
         self.timing = timing
         [self.position] = {subend.taken for subend in self.inputs.values()}
@@ -53,11 +53,12 @@ class Merge:
         return nacks
 
     def fitting(self, count: int, size: int) -> int:
-        """Up to where as many settled events of each input can be taken, of so many bytes."""
+        """The tick up to which the settled events of each input fit this count and size."""
         return min(subend.fitting(count, size) for subend in self.inputs.values())
 
     def take(self, now: Instant, through: int | None = None) -> Settled:
-        """What has become settled for all inputs, in tick order; all of it, or up to a tick."""
+        """Remove and return what is settled for all inputs, in tick order; all of it, or up to a
+        tick."""
         through = self.horizon if through is None else through
         settled = [subend.take(through, now) for subend in self.inputs.values()]
         self.position = through

@@ -2,18 +2,18 @@
 
 Theory of operation
     Each event gets a tick of its own, after all earlier ones and not before the clock. While one
-    write is under way, what is published meanwhile waits and goes into the next: that is the group
-    commit. Once a write is durable, and not before, its receipts leave and its events, with the
-    silence around them, become known: everything below `end` is settled for ever.
-    An idle pubend moves `end` along with its clock, so that horizons below it move on: less and
-    less often the longer nothing was published and nobody asked, so that many idle topics cost
-    next to nothing. Whoever waits for silence asks for it, and gets it at once. A silence
-    once promised must hold after a crash too: how far promises may go is persisted ahead of need,
-    and a restart begins beyond it. A clock that is far beyond all others is not believed
-    (`CLOCK_MAX`), for what it makes us promise cannot be taken back.
-    What everyone below has acknowledged is released: chopped from the log, final from then on. How
-    far that has come goes down with all that it says, for those who catch up.
-    If an acknowledgement of the last event does not come, it is asked for.
+    write is under way, new publications wait and go into the next write: the group commit. Once a
+    write is durable, and not before, its receipts leave and its events, with the silence around
+    them, become known: everything below `end` is settled for ever.
+    An idle pubend moves `end` along with its clock, so that horizons below it advance: the longer
+    nothing was published and nobody asked, the more rarely, so many idle topics cost next to
+    nothing. A broker that waits for silence asks for it, and gets it at once. A promise of silence
+    must hold after a crash too: how far promises may go is persisted ahead of need, and a restart
+    begins beyond it. A clock far beyond all others is not believed (`CLOCK_MAX`), because a promise
+    cannot be taken back.
+    What everyone below has acknowledged is released: chopped from the log, and final from then on.
+    How far release has come goes down with every message, for catch-ups.
+    If the acknowledgement of the last event does not come, the pubend asks for it.
 
 Invariants (checked by `check`)
     I1  released <= end, and every tick in the log lies between them
@@ -46,14 +46,13 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName
 from gapless.core.messages import Message
 from gapless.core.ticks import CLOCK_MAX, INSTANT_MAX, PUBEND_BITS, TICK_MAX, Span, tick_at
-from gapless.knowledge.answers import answer
+from gapless.knowledge.ack_timer import AckTimer
+from gapless.knowledge.answers import answer, look_up, settled
 from gapless.knowledge.batch import size_of
-from gapless.knowledge.overdue import Overdue
-from gapless.knowledge.publications import Batch, Request, gather
+from gapless.knowledge.publications import PublicationRequest, WriteBatch, gather
 from gapless.knowledge.receipts import STEP, TOO_MANY, UNHEARD_OF, Publishers, refuse, why_not
 from gapless.knowledge.retention import Policy, Release
-from gapless.knowledge.scattered import look_up, settled
-from gapless.knowledge.transactions import Transactions
+from gapless.knowledge.transactions import PubendTransactions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,24 +60,24 @@ if TYPE_CHECKING:
     from gapless.core.identity import ClientName
     from gapless.core.store import Store
     from gapless.core.transaction_messages import Commit
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 FOR_EVER = Policy()
 LAST_TICK = (INSTANT_MAX - 3_600_000_000) << PUBEND_BITS
-"""Events that are published from here on might find no tick."""
+"""From this tick on, there may be no ticks left for further events."""
 
 OVER = "no ticks are left: the clock of the pubend's broker was once beyond the year 2255"
 ANEW = "Set its clock, read what is to be kept, delete the topic and create it anew."
 PROMISES = "promises"
 IDLE_PAUSE_PART = 16
-"""An idle pubend is silent for at most this part of the time since it was last active."""
+"""An idle pubend pauses for at most this fraction of the time since it was last active."""
 
 PROMISE, CHOP = 0, -1  # instead of the number of a write
 
 
 class Persisted(Message, frozen=True):
     """To the pubend itself: its write of this number, a promise, or a chop of its log is durable
-    (or, not `ok`, had no room)."""
+    (or, if not `ok`, the disk had no room)."""
 
     pubend: PubendName
     number: int
@@ -88,14 +87,14 @@ class Persisted(Message, frozen=True):
 class Pubend:
     """One pubend at its host. Sans-IO: see the module docstring."""
 
-    make_transactions = Transactions
+    make_transactions = PubendTransactions
 
     def __init__(
         self,
         name: PubendName,
         number: int,
         store: Store,
-        timing: Timing,
+        timing: KnowledgeTiming,
         now: Instant,
         policy: Policy = FOR_EVER,
     ) -> None:
@@ -109,34 +108,33 @@ class Pubend:
         promise = int.from_bytes(store.get(PROMISES, name) or b"", "little")
         self.promise = min(promise, TICK_MAX)
         self.end = max(logged, self.promise)
-        self.newest = logged if logged > released else 0  # below it all events lie
+        self.newest = logged if logged > released else 0  # all events lie below it
         self.publishers = Publishers(store, name, timing)
-        self.waiting: deque[Request] = deque()
-        self.writing: list[Request] = []
-        self._batch = Batch()  # of those
-        self.pending_count = 0  # events in both
+        self.pending_requests: deque[PublicationRequest] = deque()
+        self.batch = WriteBatch()  # under write
+        self.pending_count = 0  # events in `pending_requests` and `batch`
         self.pending_size = 0  # and their bytes
         self._write_number = 0
-        self._promising = 0  # a promise being persisted
+        self._promising = 0  # the promise that is being persisted
         self._wanted_end = 0  # silence up to here was asked for
-        self._late: deque[Nack] = deque()  # questions that were too much for one step
-        self._late_due: Instant | None = None
+        self._deferred_nacks: deque[Nack] = deque()  # they were too much for one step
+        self._deferred_due: Instant | None = None
         self._silence_due = now
-        self._active_at = now  # when something was last published, asked for or to be said
+        self._active_at = now  # when something was last published or asked for
         self.transactions = self.make_transactions(name, store, timing, now)
-        self._has_given_way = False  # did a transaction go before what waits?
+        self._has_given_way = False  # did a transaction go before the pending requests?
         if self.transactions.copy is not None:
             self.end = self.transactions.resume(logged)
-        self.overdue = Overdue(timing)
-        self.digest = 0  # under which it tells of events; set by whoever knows
+        self.ack_timer = AckTimer(timing)
+        self.digest = 0  # of the messages that tell of events; the node sets it
         self._expect(now)
 
     @property
     def deadline(self) -> Instant | None:
         due = self._silence_due
-        if self._late_due is not None and self._late_due < due:
-            due = self._late_due
-        for machine in (self.release, self.overdue, self.transactions):
+        if self._deferred_due is not None and self._deferred_due < due:
+            due = self._deferred_due
+        for machine in (self.release, self.ack_timer, self.transactions):
             other = machine.deadline
             if other is not None and other < due:
                 due = other
@@ -144,11 +142,11 @@ class Pubend:
 
     @property
     def released(self) -> int:
-        return self.release.gone
+        return self.release.chop_end
 
     @property
     def is_over(self) -> bool:
-        """Are there no ticks left? Only where versions that believed any clock have promised
+        """Are there no ticks left? Only if an old version, which believed any clock, has promised
         silence up to the end of time."""
         return self.end >= LAST_TICK
 
@@ -157,8 +155,8 @@ class Pubend:
     def publish(
         self, client: ClientName, message: Publish, now: Instant, owner: str = ""
     ) -> list[Effect]:
-        """Take a publication in; its receipt leaves when it is durable. `owner`: who the client has
-        proved to be."""
+        """Accept a publication; its receipt leaves when it is durable. `owner` is the identity that
+        the client has proved."""
         if self.is_over:
             return [refuse(client, message, OVER, ANEW)]
         fresh, name = message.events.events, message.publisher
@@ -181,14 +179,14 @@ class Pubend:
             self.publishers.accept(name, owner, (following + len(fresh), term, opening))
         self.pending_count += len(fresh)
         self.pending_size += size
-        self.waiting.append(Request(client, message, fresh, size))
+        self.pending_requests.append(PublicationRequest(client, message, fresh, size))
         return self._go_on(now)
 
     def position(
         self, client: ClientName, query: PublisherQuery, now: Instant, owner: str = ""
     ) -> list[Effect]:
-        """The term of a publisher and its next number, for who takes its name over. They are told
-        when they are durable, with all that counts: a crash must not take back where he begins."""
+        """Give a client that takes a publisher's name over its term and its next number. The answer
+        leaves when both are durable: a crash must not take back where the client begins."""
         name = query.publisher
         if self.is_over:
             return [refuse(client, query, OVER, ANEW)]
@@ -197,13 +195,13 @@ class Pubend:
         if problem := self.publishers.refusal(name, owner, now):
             return [refuse(client, query, problem, TOO_MANY)]
         term = self.publishers.take_over(query, owner, now)
-        self.waiting.append(Request(client, query, (), 0, term=term))
+        self.pending_requests.append(PublicationRequest(client, query, (), 0, term=term))
         return self._go_on(now)
 
     def _is_full(self, count: int, size: int) -> bool:
-        """Would these be more than may wait? Whatever comes alone may."""
+        """Would these exceed what may wait? A single publication always may."""
         timing = self.timing
-        if len(self.waiting) >= timing.publish_pending_max:
+        if len(self.pending_requests) >= timing.publish_pending_max:
             return True
         return self.pending_count > 0 and (
             self.pending_count + count > timing.publish_pending_max
@@ -211,13 +209,13 @@ class Pubend:
         )
 
     def _go_on(self, now: Instant) -> list[Effect]:
-        """Write what is next: publications and transactions take turns."""
+        """Start the next write: publications and transactions take turns."""
         if self.is_over:
             return []
         transactions = self.transactions
-        if self.writing or not transactions.wants_to_write:
+        if self.batch.requests or not transactions.wants_to_write:
             return self._write(now)
-        if transactions.copy is None and self._has_given_way and self.waiting:
+        if transactions.copy is None and self._has_given_way and self.pending_requests:
             self._has_given_way = False
             return self._write(now)
         self._has_given_way = True
@@ -230,7 +228,7 @@ class Pubend:
     def commit(
         self, client: ClientName, message: Commit, now: Instant, owner: str = ""
     ) -> list[Effect]:
-        """Publish what is staged; `transactions` has the rest of what is asked of it."""
+        """Publish what is staged; `transactions` handles the other requests."""
         if self.is_over:
             return [Send(client, Refused(message.request, OVER, ANEW))]
         return self.transactions.commit(client, message, owner) + self._go_on(now)
@@ -241,17 +239,17 @@ class Pubend:
         return Persist(writes, (done,), (failed,))
 
     def _tell(self, number: int) -> tuple[Tell, Tell]:
-        """That it is durable, and that it is not."""
+        """The messages that a write is durable, and that it failed."""
         return Tell(Persisted(self.name, number)), Tell(Persisted(self.name, number, ok=False))
 
     def _write(self, now: Instant) -> list[Effect]:
-        """Write what waits, as one batch, unless a write is under way."""
-        if self.writing or self.transactions.is_copying or not self.waiting:
+        """Write the pending requests as one batch, unless a write is under way."""
+        if self.batch.requests or self.transactions.is_copying or not self.pending_requests:
             return []
         limits = self.timing.batch_events_max, self.timing.batch_bytes_max
-        publishers, runs_max = self.publishers.durable, self.timing.receipts_max
-        batch = gather(self.waiting, self._next_tick(now), limits, publishers, runs_max)
-        self._batch, self.writing = batch, batch.requests
+        publishers, runs_max = self.publishers.records, self.timing.receipts_max
+        batch = gather(self.pending_requests, self._next_tick(now), limits, publishers, runs_max)
+        self.batch = batch
         writes: list[Write] = []
         if batch.events:
             writes.append(Append(self.stream, batch.ticks, batch.events))
@@ -263,7 +261,7 @@ class Pubend:
         return tick_at(Instant(instant), self.number)
 
     def persisted(self, message: Persisted, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
-        """A write has ended: send receipts, tell what is settled, go on with what waits."""
+        """Handle the end of a write: send receipts, tell what is settled, start the next write."""
         if message.number == PROMISE:
             return self._promised(now, ok=message.ok)
         if message.number == CHOP:
@@ -274,7 +272,7 @@ class Pubend:
             effects = self.transactions.written(now, ok=message.ok)
             knowledge = self._tell_copied(now)
             return effects + self._go_on(now), knowledge
-        batch, self._batch, self.writing = self._batch, Batch(), []
+        batch, self.batch = self.batch, WriteBatch()
         self.pending_count -= len(batch.events)
         self.pending_size -= batch.size
         if not message.ok:
@@ -283,7 +281,7 @@ class Pubend:
         receipts = [self._receipt(request) for request in batch.requests]
         knowledge = self._settle(batch.ticks, batch.events, batch.size, now)
         effects = [*receipts, *self._go_on(now)]
-        if not self.writing and not self.waiting:
+        if not self.batch.requests and not self.pending_requests:
             self.publishers.settle()
         return effects, knowledge
 
@@ -294,7 +292,7 @@ class Pubend:
     def _settle(
         self, ticks: Sequence[int], events: Sequence[bytes], size: int, now: Instant
     ) -> list[Knowledge]:
-        """These are in the log: everything up to the last of them is known from now on."""
+        """Tell that these are in the log: everything up to the last of them is settled."""
         if not ticks:
             return []
         span = Span(self.end, ticks[-1] + 1)
@@ -309,23 +307,23 @@ class Pubend:
         )
         return [known]
 
-    def _receipt(self, request: Request) -> Send:
+    def _receipt(self, request: PublicationRequest) -> Send:
         message = request.message
         if isinstance(message, PublisherQuery):
-            following = self.publishers.durable[message.publisher].next
+            following = self.publishers.records[message.publisher].next
             return Send(request.client, PublisherPosition(message.request, following, request.term))
         count = len(message.events)
         if message.publisher is None:
             first = request.first_tick
             ticks = tuple(range(first, first + count * STEP, STEP))
         else:
-            ticks = self.publishers.durable[message.publisher].ticks(message.sequence, count)
+            ticks = self.publishers.records[message.publisher].ticks(message.sequence, count)
         return Send(request.client, Receipt(message.request, self.name, ticks))
 
-    def _refuse_all(self, requests: list[Request]) -> list[Effect]:
-        """No room: nothing was written, so everything that waits is refused, in order."""
-        refused = [*requests, *self.waiting]
-        self.waiting.clear()
+    def _refuse_all(self, requests: list[PublicationRequest]) -> list[Effect]:
+        """Refuse all requests, in order: the disk had no room, and nothing was written."""
+        refused = [*requests, *self.pending_requests]
+        self.pending_requests.clear()
         self.pending_count = self.pending_size = 0
         self.publishers.settle()
         return [refuse(each.client, each.message, NO_ROOM) for each in refused]
@@ -333,18 +331,23 @@ class Pubend:
     # --- silence --------------------------------------------------------------------------------
 
     def speak(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
-        """Say at once what is settled: it carries news besides. What is being written soon will."""
+        """Say at once what is settled, to carry other news; a write under way soon will."""
         self._active_at = now
         return self._promise_silence(now)
 
     def _promise_silence(
         self, now: Instant, *, is_promised: bool = False
     ) -> tuple[list[Effect], list[Knowledge]]:
-        """Settle the ticks up to the clock, or as far as was asked for, as silence: one tick at
-        least, though the clock be behind, so that whoever waits for a sign of life gets one.
-        `is_promised`: a promise was just written; if time has passed it already, as on a slow disk,
-        what it covers is told and no other promise follows at once, or nothing ever were."""
-        if self.writing or self.waiting or self.transactions.is_busy or self.is_over:
+        """Settle the ticks up to the clock, or as far as was asked for, as silence: at least one
+        tick, even if the clock is behind, as a sign of life.
+        `is_promised`: a promise was just written. If time has passed it already, as on a slow disk,
+        tell what it covers before the next promise; otherwise nothing would ever be told."""
+        if (
+            self.batch.requests
+            or self.pending_requests
+            or self.transactions.is_busy
+            or self.is_over
+        ):
             return [], []
         skew_end = min(now + self.timing.clock_skew_max, CLOCK_MAX) << PUBEND_BITS
         clock_end = min(now, CLOCK_MAX) << PUBEND_BITS
@@ -367,7 +370,7 @@ class Pubend:
         return [], [knowledge]
 
     def _next_silence(self, now: Instant) -> Instant:
-        """When an idle pubend speaks next: it pauses for a part of the time that it was idle."""
+        """When an idle pubend speaks next: after a fraction of the time that it was idle."""
         timing, idle = self.timing, now - self._active_at
         pause = min(idle // IDLE_PAUSE_PART, timing.idle_silence_longest)
         return Instant(now + max(pause, timing.idle_silence))
@@ -375,15 +378,15 @@ class Pubend:
     def _promised(self, now: Instant, *, ok: bool) -> tuple[list[Effect], list[Knowledge]]:
         promised, self._promising = self._promising, 0
         if not ok:
-            return [], []  # no room: the next idle moment tries again
+            return [], []  # no room: it tries again when it is idle next
         self.promise = max(self.promise, promised)
         return self._promise_silence(now, is_promised=True)
 
     # --- curiosity and acknowledgements ---------------------------------------------------------
 
     def receive_nack(self, nack: Nack, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
-        """Answer from the log: what is final, what is an event, and that all else is silent. What
-        one who catches up wants is read in several steps, if it is large."""
+        """Answer from the log: what is final, what is an event, and that all else is silent. A
+        large answer to a catch-up is read in several steps."""
         answers, spans = self._tell_lost(nack)
         room = self.timing.answer_bytes_max
         if nack.purpose == Purpose.CATCH_UP:
@@ -397,12 +400,12 @@ class Pubend:
         for span in spans:
             self._wanted_end = max(self._wanted_end, span.end)
             release = self.release
-            kept = release.gone, release.going, self.end
+            kept = release.chop_end, release.next_chop_end, self.end
             answers += answer(self.store, self.stream, kept, span, nack, room)
             room -= sum(size_of(answer.events.events) for answer in answers[-1:])
             if answers and answers[-1].more:
                 break
-        self.overdue.heard()
+        self.ack_timer.heard()
         is_late = self._wanted_end > self.end
         if is_late:
             self._active_at = now
@@ -410,21 +413,22 @@ class Pubend:
         return effects, answers + knowledge
 
     def _put_off(self, nack: Nack, now: Instant) -> None:
-        """Answer this in the next step; if there is too much of that, it will be asked again."""
-        if len(self._late) * self.timing.nack_spans_max < self.timing.catch_up_spans_max:
-            self._late.append(nack)
-            self._late_due = Instant(now + 1)
+        """Answer this in the next step, unless too much is deferred: then it will be asked
+        again."""
+        if len(self._deferred_nacks) * self.timing.nack_spans_max < self.timing.catch_up_spans_max:
+            self._deferred_nacks.append(nack)
+            self._deferred_due = Instant(now + 1)
 
     def _answer_late(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
-        """What is next of what was put off."""
-        if self._late_due is None or now < self._late_due:
+        """Answer the next deferred question."""
+        if self._deferred_due is None or now < self._deferred_due:
             return [], []
-        nack = self._late.popleft()
-        self._late_due = Instant(now + 1) if self._late else None
+        nack = self._deferred_nacks.popleft()
+        self._deferred_due = Instant(now + 1) if self._deferred_nacks else None
         return self.receive_nack(nack, now)
 
     def _tell_lost(self, nack: Nack) -> tuple[list[Knowledge], list[Span]]:
-        """What one who catches up has lost of what he asks for, in one answer; and the rest."""
+        """One answer for all that a catch-up has lost of what it asks for; and the rest."""
         gone = self.released
         lost = [span for span in nack.spans if span.start < gone]
         if not lost or nack.purpose == Purpose.DELIVERY:
@@ -436,27 +440,28 @@ class Pubend:
         return [answer], rest
 
     def acknowledge(self, delivered: int, now: Instant, released: int | None = None) -> None:
-        """Everyone below has all before `delivered`; no durable subscription needs anything before
-        `released`."""
+        """Note that all cells below have everything before `delivered`, and no durable subscription
+        needs anything before `released`."""
         release, before = self.release, self.release.delivered
         delivered = min(delivered, self.end)
         release.acknowledge(delivered, delivered if released is None else released, now)
         if release.delivered > before:
-            self.overdue.heard()
+            self.ack_timer.heard()
         if self._is_done:
-            self.overdue.done()
+            self.ack_timer.done()
 
     @property
     def _is_done(self) -> bool:
-        """Does everyone below have everything, and does nobody need it any more?"""
-        return min(self.release.delivered, self.release.freed) >= self.newest
+        """Has everything been delivered to all cells below, and released?"""
+        return min(self.release.delivered, self.release.needed_from) >= self.newest
 
     def _expect(self, now: Instant) -> None:
         if not self._is_done:
-            self.overdue.expect(self.newest, now)
+            self.ack_timer.expect(self.newest, now)
 
     def fire(self, now: Instant) -> tuple[list[Effect], list[Knowledge], int]:
-        """What is due: effects, knowledge, and the tick whose acknowledgement is overdue or 0."""
+        """Do what is due; return effects, knowledge, and the tick whose acknowledgement is overdue,
+        or 0."""
         effects, knowledge = self.release.fire(now), self._tell_copied(now)
         effects += self.transactions.fire(now) + self._go_on(now)
         answered, answers = self._answer_late(now)
@@ -465,7 +470,7 @@ class Pubend:
             self._silence_due = self._next_silence(now)
             more, silence = self._promise_silence(now)
             effects, knowledge = effects + more, knowledge + silence
-        expected = self.overdue.fire(now)
+        expected = self.ack_timer.fire(now)
         if expected:
             self._expect(now)
         return effects, knowledge, expected
@@ -473,13 +478,13 @@ class Pubend:
     def check(self) -> None:
         self.release.check()
         assert self.release.delivered <= self.end, "I1"
-        pending = [request.events for request in (*self.waiting, *self.writing)]
+        pending = [request.events for request in (*self.pending_requests, *self.batch.requests)]
         assert self.pending_count == sum(map(len, pending))
         assert self.pending_size == sum(map(size_of, pending))
         longest = max(map(len, pending), default=0)
         assert self.pending_count <= max(self.timing.publish_pending_max, longest), "I3"
-        assert len(self.waiting) <= self.timing.publish_pending_max, "I3"
+        assert len(self.pending_requests) <= self.timing.publish_pending_max, "I3"
         self.publishers.check()
         self.transactions.check()
-        is_held_up = self.writing or self.transactions.is_copying
-        assert not self.waiting or is_held_up, "what waits, waits for a write"
+        is_held_up = self.batch.requests or self.transactions.is_copying
+        assert not self.pending_requests or is_held_up, "what waits, waits for a write"

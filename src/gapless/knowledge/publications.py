@@ -1,8 +1,8 @@
 """Publications on their way to a pubend's log, gathered into one write.
 
 Theory of operation
-    A publication that comes while a write is under way waits; the next write takes all that wait,
-    as far as they fit a batch. What a batch holds is put together once, when it is written, and
+    A publication that comes while a write is under way waits. The next write takes all publications
+    that wait, as far as they fit a batch. A batch is put together once, when it is written, and
     kept until the disk has answered: ticks as a range, and sizes as they were summed on the way in.
 """
 
@@ -15,44 +15,44 @@ import msgspec
 
 from gapless.core.client_messages import Publish, PublisherQuery
 from gapless.core.identity import ClientName, PublisherName
-from gapless.knowledge.receipts import NEW, STEP, Publisher
+from gapless.knowledge.receipts import NEW, STEP, PublisherRecord
 
 if TYPE_CHECKING:
     from collections import deque
 
 
-class Request(msgspec.Struct):
-    """A publication that waits for the disk; `events` are those not published before. Or somebody
-    takes its publisher over, and waits for what was published before, and for the new term."""
+class PublicationRequest(msgspec.Struct):
+    """A publication that waits for the disk; `events` are those not published before. Or a
+    take-over of a publisher's name, which waits for earlier publications and for the new term."""
 
     client: ClientName
     message: Publish | PublisherQuery
     events: tuple[bytes, ...]
     size: int  # of `events`, in bytes
-    first_tick: int = 0  # of `events`, once they have ticks
-    term: int = 0  # that a take-over begins
+    first_tick: int = 0  # of `events`; 0 until they have ticks
+    term: int = 0  # the new term of a take-over
 
 
-class Batch(msgspec.Struct, frozen=True):
-    """What one write takes: the events of all its publications, one after the other."""
+class WriteBatch(msgspec.Struct, frozen=True):
+    """One write: the events of all its publications, one after the other."""
 
-    requests: list[Request] = msgspec.field(default_factory=list)
+    requests: list[PublicationRequest] = msgspec.field(default_factory=list)
     ticks: range = range(0)
     events: tuple[bytes, ...] = ()
     size: int = 0
-    publishers: dict[PublisherName, Publisher] = msgspec.field(default_factory=dict)
-    """What is to be remembered of those that are named, once it is durable."""
+    publishers: dict[PublisherName, PublisherRecord] = msgspec.field(default_factory=dict)
+    """The new records of named publishers; they count once the write is durable."""
 
 
 def gather(
-    waiting: deque[Request],
+    waiting: deque[PublicationRequest],
     first_tick: int,
     limits: tuple[int, int],
-    known: dict[PublisherName, Publisher],
+    known: dict[PublisherName, PublisherRecord],
     runs_max: int,
-) -> Batch:
-    """Take the first that waits, and as many more as fit `limits`, events and bytes."""
-    requests, touched = list[Request](), dict[PublisherName, Publisher]()
+) -> WriteBatch:
+    """Take the first waiting publication, and as many more as fit `limits`, events and bytes."""
+    requests, touched = list[PublicationRequest](), dict[PublisherName, PublisherRecord]()
     count = size = 0
     count_max, size_max = limits
     while waiting:
@@ -77,4 +77,4 @@ def gather(
     if len(requests) > 1:
         events = tuple(chain.from_iterable([request.events for request in requests]))
     ticks = range(first_tick, first_tick + count * STEP, STEP)
-    return Batch(requests, ticks, events, size, touched)
+    return WriteBatch(requests, ticks, events, size, touched)

@@ -1,10 +1,10 @@
 """Reporter: what one relay has acknowledged upstream, and when it does so next.
 
 Theory of operation
-    What everyone below has delivered and released is told upstream when it has changed, gathered
-    for `ack_delay`. Reports are numbered, so that the newest counts whatever way each took; those
-    of one life of the broker, its epoch, count after those of the life before. While the epoch is
-    not durable nothing is reported under it.
+    When the position that all cells below have delivered, or released, has changed, the relay
+    reports it upstream, after gathering changes for `ack_delay`. Reports are numbered, so the
+    newest counts whatever way each took; the reports of one life of the broker, its epoch, count
+    after those of the life before. While the epoch is not durable, nothing is reported under it.
 
 Source: DSN 2002, sec. 2.4; DSN 2003, sec. 3; docs/protocols/exactly-once.md, 4.3;
 docs/protocols/durable-subscriptions.md, 3.4.
@@ -42,7 +42,7 @@ class Reporter:
         return None if self.is_mute else self._due
 
     def notice(self, delivered: int, released: int, now: Instant) -> None:
-        """This is how far everyone below is; -1: not heard yet."""
+        """Schedule a report if the positions of the cells below have changed; -1: not heard yet."""
         if delivered >= 0 and self._due is None and (delivered, released) != self._told:
             self._due = Instant(now + self.delay)
 
@@ -59,7 +59,7 @@ class Reporter:
         return Ack(self.pubend, self.cell, delivered, released, *named)
 
     def hold(self, hold: ReleaseHold, released: int) -> ReleaseHold:
-        """A hold as it is passed up: it counts among our reports."""
+        """The hold to pass up; it counts as a report of this relay."""
         self._sequence += 1
         named = self.name, self.epoch, self._sequence
         return ReleaseHold(self.pubend, hold.cell, released, hold.number, *named)

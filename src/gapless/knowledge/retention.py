@@ -4,21 +4,21 @@ Theory of operation
     Each broker reports two positions up the tree: everything below `delivered` has reached all its
     connected subscribers, everything below `released` was acknowledged by all its durable ones.
     A relay keeps the least of both over the cells below. At the pubend, what is below the least
-    `released` may go. What is between the two is kept for subscribers that are away; a
-    policy may end that early, by age or by size. What is not yet delivered everywhere is never
-    released, so one who keeps up never sees a gap.
-    Released is a prefix of the log. Once it is chopped, durably, it is lost: who asks is told so.
-    Where that prefix would be silence alone it is not released: nothing would be gained, and who
-    asks would be told of a loss that there was not.
-    Between the decision and that moment nothing is said of it: a crash may bring it back, and a
-    look into the log may find it or not.
+    `released` may go. What lies between the two is kept for subscribers that are away; a policy may
+    end that early, by age or by size. What is not yet delivered everywhere is never released, so a
+    subscriber that keeps up never sees a gap.
+    The released part is a prefix of the log. Once it is chopped, durably, it is lost, and a
+    questioner is told so. A prefix of silence alone is not released: nothing would be gained, and a
+    questioner would be told of a loss that never was.
+    Between the decision and the durable chop nothing is said of that part: a crash may bring it
+    back, and a read of the log may find it or not.
 
-    A report may be lower than one before, when a subscription has arrived that is behind; but what
-    was released stays so.
+    A report may be lower than one before, when a subscription that is behind has arrived; but what
+    was released stays released.
 
 Invariants (checked by `check`)
     I1  what is released never moves back, and never passes what is delivered
-    I2  gone <= going, and they differ only while a chop is written
+    I2  chop_end <= next_chop_end, and they differ only while a chop is written
 
 Source: DSN 2003, sec. 3 (release protocol, PHB controlled policy);
 docs/protocols/durable-subscriptions.md, 3.4.
@@ -40,7 +40,7 @@ from gapless.knowledge.batch import scan_through
 if TYPE_CHECKING:
     from gapless.core.effects import Tell
     from gapless.core.store import Store
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +54,9 @@ class Policy:
 def lost_below(
     released: int, delivered: int, now: Instant, policy: Policy, fitting_from: int = 0
 ) -> int:
-    """The end of the prefix that is released: acknowledged by all, or too old, or too much.
+    """The end of the prefix to release: acknowledged by all, or too old, or too much.
 
-    `fitting_from` is where the part of the log begins that is within `retention_bytes`.
+    `fitting_from` is the start of the part of the log that is within `retention_bytes`.
     """
     early = fitting_from if policy.retention_bytes is not None else 0
     if policy.retention_time is not None:
@@ -65,21 +65,20 @@ def lost_below(
 
 
 class LogSize:
-    """How many bytes of a log lie where, to the batch; a question costs a bisection, however many
-    batches there are."""
+    """The bytes of a log by position, to the batch. A query costs one bisection."""
 
     def __init__(self) -> None:
         self._ticks: list[int] = []  # the first one of each batch
-        self._before: list[int] = []  # bytes of all batches before it, those that are gone included
-        self._end = 0  # the same for the next
-        self._first = 0  # the oldest batch that is there
+        self._before: list[int] = []  # bytes of all batches before it, chopped ones included
+        self._end = 0  # bytes of all batches
+        self._first = 0  # the index of the oldest batch that is not chopped
 
     @classmethod
     def of(cls, store: Store, stream: str) -> LogSize:
-        """Of a log as a restart finds it: reads it through once, so only where it is needed."""
+        """The sizes of a log on disk. It reads the whole log once, so use it only where needed."""
         size, (start, end) = cls(), store.bounds(stream)
         for part in scan_through(store, stream, start, end):
-            if not isinstance(part, Span):  # what cannot be read has no size to speak of
+            if not isinstance(part, Span):  # a damaged part counts as empty
                 size.append(part[0][0], sum(map(len, part[1])))
         return size
 
@@ -93,14 +92,15 @@ class LogSize:
         self._end += byte_count
 
     def fitting_from(self, bytes_max: int) -> int:
-        """From this tick on the log has at most so many bytes. The newest batch always fits."""
+        """The tick from which on the log has at most `bytes_max` bytes. The newest batch always
+        fits."""
         if not self._ticks:
             return 0
         place = bisect_left(self._before, self._end - bytes_max, self._first)
         return self._ticks[min(place, len(self._ticks) - 1)]
 
     def chop(self, tick: int) -> None:
-        """Everything before `tick` is gone; a batch goes with its last event."""
+        """Forget everything before `tick`; a batch goes with its last event."""
         place = bisect_right(self._ticks, tick, self._first) - 1
         self._first = max(self._first, min(place, len(self._ticks) - 1))
         if self._first > len(self._ticks) // 2:
@@ -109,78 +109,83 @@ class LogSize:
 
 
 class Release:
-    """One pubend's log: how far it is delivered, how far nobody needs it, how far it is gone."""
+    """One pubend's log: how far it is delivered, needed by nobody, and chopped."""
 
     def __init__(
         self,
         stream: str,
         store: Store,
         policy: Policy,
-        timing: Timing,
+        timing: KnowledgeTiming,
         ended: tuple[Tell, Tell],
     ) -> None:
         self.stream = stream
         self.store = store
         self.policy = policy
         self.timing = timing
-        self.ended = ended  # to be told when a chop is durable, and when it failed
-        self.gone = self.going = store.bounds(stream)[0]  # everything below is, will be released
-        self.delivered = self.gone
-        self.freed = self.gone  # no durable subscription needs what is below
+        self.ended = ended  # effects when a chop is durable, and when it failed
+        self.chop_end = self.next_chop_end = store.bounds(stream)[
+            0
+        ]  # everything below is released, or about to be
+        self.delivered = self.chop_end
+        self.needed_from = self.chop_end  # no durable subscription needs anything below
         self.deadline: Instant | None = None
         self._size = LogSize.of(store, stream) if policy.retention_bytes is not None else None
 
     def append(self, first_tick: int, byte_count: int, now: Instant) -> None:
-        """Events were logged from this tick on."""
+        """Note that events were logged from this tick on."""
         if self._size is not None:
             self._size.append(first_tick, byte_count)
         self._arm(now)
 
-    def acknowledge(self, delivered: int, freed: int, now: Instant) -> None:
-        """Everyone below has all before `delivered`, and needs nothing before `freed`."""
+    def acknowledge(self, delivered: int, needed_from: int, now: Instant) -> None:
+        """Note that all cells below have everything before `delivered`, and that no durable
+        subscription needs anything before `needed_from`."""
         self.delivered = max(self.delivered, delivered)
-        self.freed = min(freed, self.delivered)
+        self.needed_from = min(needed_from, self.delivered)
         self._arm(now)
 
     def _arm(self, now: Instant) -> None:
-        is_limited = self.policy != Policy() and self.going < self.delivered
-        if self.deadline is None and (is_limited or self.freed > self.going):
+        is_limited = self.policy != Policy() and self.next_chop_end < self.delivered
+        if self.deadline is None and (is_limited or self.needed_from > self.next_chop_end):
             self.deadline = Instant(now + self.timing.release_delay)
 
     def fire(self, now: Instant) -> list[Effect]:
-        """Give space back."""
+        """Release what may go, if it is time."""
         if self.deadline is None or now < self.deadline:
             return []
         self.deadline = None
-        if self.going > self.gone:  # one chop at a time
+        if self.next_chop_end > self.chop_end:  # one chop at a time
             return []
         fitting_from = 0
         if self._size is not None and self.policy.retention_bytes is not None:
             fitting_from = self._size.fitting_from(self.policy.retention_bytes)
-        below = lost_below(self.freed, self.delivered, now, self.policy, fitting_from)
-        self.going = max(self.gone, below)
+        below = lost_below(self.needed_from, self.delivered, now, self.policy, fitting_from)
+        self.next_chop_end = max(self.chop_end, below)
         if self._has_events():
             done, failed = self.ended
-            return [Persist((Chop(self.stream, self.going),), (done,), (failed,))]
-        self.going = self.gone  # nothing but silence: there is nothing to give back, nor to lose
+            return [Persist((Chop(self.stream, self.next_chop_end),), (done,), (failed,))]
+        self.next_chop_end = self.chop_end  # only silence: nothing to give back, nothing to lose
         return []
 
     def chopped(self, now: Instant, *, ok: bool) -> None:
-        """The chop is durable, or there was no room to note it."""
+        """Handle the end of a chop: durable, or without room."""
         if ok:
-            self.gone = self.going
-        self.going = self.gone
+            self.chop_end = self.next_chop_end
+        self.next_chop_end = self.chop_end
         if self._size is not None:
-            self._size.chop(self.gone)
+            self._size.chop(self.chop_end)
         self._arm(now)
 
     def _has_events(self) -> bool:
         try:
-            return bool(self.store.scan(self.stream, self.gone, self.going, bytes_max=1)[0])
+            return bool(
+                self.store.scan(self.stream, self.chop_end, self.next_chop_end, bytes_max=1)[0]
+            )
         except StorageDamagedError:
             return True
 
     def check(self) -> None:
-        assert self.going <= self.delivered, "I1"
-        assert self.gone <= self.going, "I2"
-        assert self.freed <= self.delivered, "I1"
+        assert self.next_chop_end <= self.delivered, "I1"
+        assert self.chop_end <= self.next_chop_end, "I2"
+        assert self.needed_from <= self.delivered, "I1"

@@ -1,10 +1,10 @@
 """KnowledgeStream: what one broker knows of one pubend's time line, as runs.
 
 Theory of operation
-    Of each tick we know nothing, or that it carries an event, or that it is silent. Knowledge
-    joins: it may come late, twice, split or shuffled, and the outcome is the same. A stream may
-    forget: below `base` everything is forgotten for good, and an overfull stream forgets one end.
-    Silence is whatever is known and not an event, so a batch with its silences is one run.
+    Of each tick the stream knows nothing, or that it carries an event, or that it is silent.
+    Knowledge joins: it may come late, twice, split or shuffled, and the outcome is the same. A
+    stream may forget: below `base` everything is forgotten for good, and an overfull stream forgets
+    one end. Silence is whatever is known and not an event, so a batch with its silence is one run.
 
 Invariants (checked by `check`)
     I1  ticks of events ascend, and each is known
@@ -12,7 +12,7 @@ Invariants (checked by `check`)
 
 Source: DSN 2002, sec. 2.1 (accumulation and forgetting). Deviation: FINAL and SILENCE are one
 state, as there; an event learnt at a tick thought silent stays, because under changing
-subscriptions a tick may be filtered once and sent another time (the `Shadow` still objects).
+subscriptions a tick may be filtered once and sent another time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 from gapless.core.errors import ProtocolError
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import TICK_MAX, Span
-from gapless.knowledge.lattice import Shadow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,34 +32,31 @@ if TYPE_CHECKING:
 class KnowledgeStream:
     """Known ticks and the events among them. See the module docstring."""
 
-    __slots__ = ("_events", "_shadow", "_ticks", "base", "known", "size")
+    __slots__ = ("_events", "_ticks", "base", "known", "size")
 
-    def __init__(self, base: int = 0, *, shadow: bool = False) -> None:
+    def __init__(self, base: int = 0) -> None:
         self.base = base
         self.known = SpanSet()
         self.size = 0  # of all events, in bytes
         self._ticks: list[int] = []
         self._events: list[bytes] = []
-        self._shadow = Shadow() if shadow else None
 
     def learn(self, span: Span, ticks: Sequence[int], events: Sequence[bytes]) -> list[Span]:
-        """Join what is said of `span`; return the parts that are new: unknown before, or
-        thought silent where there is an event.
+        """Join knowledge of `span`; return the parts that are new: unknown before, or thought
+        silent where there is an event.
 
-        An event that differs from the one known at its tick is a `ProtocolError`; then nothing
-        has changed.
+        Raises `ProtocolError`, and changes nothing, if an event differs from the one known at its
+        tick.
         """
-        if span.start >= self.end:  # the usual: it goes on where what is known ends, or later
-            if self._shadow:
-                self._shadow.learn(span, ticks, events)
+        if (
+            span.start >= self.end
+        ):  # the usual case: it begins at the end of what is known, or later
             self._ticks += ticks
             self._events += events
             self.size += sum(map(len, events))
             self.known.add(span)
             return [span]
         self._refuse_contradiction(ticks, events)
-        if self._shadow:
-            self._shadow.learn(span, ticks, events)
         if span.end <= self.base:
             return []
         if span.start < self.base:
@@ -77,7 +73,7 @@ class KnowledgeStream:
         return fresh
 
     def settle(self, span: Span) -> None:
-        """Take what is unknown of `span` for silence: it is not needed any more."""
+        """Mark what is unknown of `span` as silence: nobody needs it any more."""
         if span.end > self.base:
             self.known.add(Span(max(span.start, self.base), span.end))
 
@@ -105,12 +101,12 @@ class KnowledgeStream:
         return list(widened)
 
     def events_in(self, span: Span) -> tuple[list[int], list[bytes]]:
-        """The events known in `span`: their ticks and themselves."""
+        """The ticks and the events known in `span`."""
         low, high = bisect_left(self._ticks, span.start), bisect_left(self._ticks, span.end)
         return self._ticks[low:high], self._events[low:high]
 
     def take_below(self, tick: int) -> tuple[list[int], list[bytes]]:
-        """The events before `tick`, which are forgotten with everything else there."""
+        """Remove and return the events before `tick`; forget everything else there."""
         if self._ticks and self._ticks[-1] >= tick:
             cut = bisect_left(self._ticks, tick)
             ticks, events = self._ticks[:cut], self._events[:cut]
@@ -131,7 +127,7 @@ class KnowledgeStream:
         return self.known.end if self.known else self.base
 
     def forget_below(self, tick: int) -> None:
-        """Let go of everything before `tick`, for good."""
+        """Forget everything before `tick`, for good."""
         if tick > self.base:
             self.base = tick
             self.known.remove_below(tick)
@@ -160,7 +156,7 @@ class KnowledgeStream:
         return False
 
     def _fitting(self, events: Iterable[bytes], count: int, size: int) -> int:
-        """How many of the events, from the first on, are within the limits; one always is."""
+        """How many of the events, from the first on, are within the limits; at least one."""
         if self.size <= size:
             return min(len(self._events), max(count, 1))
         kept = 0

@@ -1,13 +1,13 @@
 """Subend: one pubend's stream, turned into gapless in-order delivery at one broker.
 
 Theory of operation
-    `horizon` is the doubt horizon: the first tick not yet known. All before it may be taken, in
-    order; what lies beyond waits. A gap is something unknown before something seen. One that
-    outlasts `gap_patience` is asked for, and again after `nack_repeat`, doubling while nothing
-    comes. Whoever uses a subend takes what is settled when it suits him (`take`); what waits is
-    bounded: beyond `waiting_events_max` the newest is let go of, and asked for when there is room.
-    An answer that says there is more is followed by the next question at once; but once
-    something was let go of, questions wait for their time, or they would be asked for ever.
+    `horizon` is the doubt horizon: the first tick not yet known. Everything before it may be taken,
+    in order; what lies beyond waits. A gap is something unknown before something seen. The subend
+    asks for a gap that outlasts `gap_patience`, again after `nack_repeat`, and doubles that wait
+    while nothing comes. The caller takes what is settled when it likes (`take`). What waits is
+    bounded: beyond `waiting_events_max` the subend forgets the newest, and asks for it when there
+    is room. If an answer says that there is more, the next question follows at once. But once
+    something was forgotten, questions wait for their time; otherwise they would never end.
 
 Invariants (checked by `check`)
     I1  taken <= horizon <= seen; none of them moves back
@@ -32,11 +32,11 @@ from gapless.knowledge.stream import KnowledgeStream
 
 if TYPE_CHECKING:
     from gapless.core.identity import PubendName
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 
 class Settled(NamedTuple):
-    """What was taken: events by tick, and spans that are lost; all else is silence."""
+    """What a caller takes: events by tick, and lost spans; everything else is silence."""
 
     ticks: list[int]
     events: list[bytes]
@@ -46,28 +46,28 @@ class Settled(NamedTuple):
 class Subend:
     """The receiving end of one pubend. Sans-IO: see the module docstring."""
 
-    def __init__(
-        self, pubend: PubendName, start: int, timing: Timing, *, shadow: bool = False
-    ) -> None:
+    def __init__(self, pubend: PubendName, start: int, timing: KnowledgeTiming) -> None:
         self.pubend = pubend
         self.timing = timing
-        self.stream = KnowledgeStream(start, shadow=shadow)
+        self.stream = KnowledgeStream(start)
         self.taken = start
         self.horizon = start
         self.seen = start
         self._lost = SpanSet()
-        self._young: deque[tuple[Instant, Span]] = deque()  # gaps not yet asked for, by when
-        self._asked = SpanSet()  # asked for at least once, or waiting for room
-        self._out = SpanSet()  # the last question: when it is answered, the next follows
-        self._is_overfull = False  # something was let go of, and nothing was taken since
+        self._new_gaps: deque[tuple[Instant, Span]] = (
+            deque()
+        )  # not asked for yet, with the time to ask
+        self._open_spans = SpanSet()  # asked for at least once, or waiting for room
+        self._last_question = SpanSet()  # when it is answered, the next follows
+        self._is_overfull = False  # something was forgotten, and nothing was taken since
         self._repeat_due: Instant | None = None
         self._repeat_after = timing.nack_repeat
 
     @property
     def deadline(self) -> Instant | None:
-        if not self._young:
+        if not self._new_gaps:
             return self._repeat_due
-        first = self._young[0][0]
+        first = self._new_gaps[0][0]
         return first if self._repeat_due is None else min(first, self._repeat_due)
 
     @property
@@ -75,7 +75,7 @@ class Subend:
         return self.timing.waiting_events_max, self.timing.waiting_bytes_max
 
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> list[Nack]:
-        """Learn; the horizon moves as far as nothing is in doubt."""
+        """Learn, and move the horizon to the first tick still in doubt."""
         span = knowledge.span
         final = min(max(knowledge.final_below, span.start), span.end)
         lost = min(max(knowledge.lost_below, final), span.end)
@@ -88,10 +88,10 @@ class Subend:
             self._lost.add(Span(max(final, self.horizon), lost))
         if span.start > self.seen:
             gap = Span(self.seen, span.start)
-            self._young.append((Instant(now + self.timing.gap_patience), gap))
+            self._new_gaps.append((Instant(now + self.timing.gap_patience), gap))
         self.seen = max(self.seen, span.end)
         if self.stream.keep_oldest(*self._room):
-            self._asked.add(Span(self.stream.end, self.seen))
+            self._open_spans.add(Span(self.stream.end, self.seen))
             self._is_overfull = True
         before, self.horizon = self.horizon, self.stream.known.first_missing(self.horizon)
         if knowledge.more and not self._is_overfull:
@@ -99,7 +99,7 @@ class Subend:
         return self._ask_on(now, moved=self.horizon > before)
 
     def take(self, through: int, now: Instant) -> Settled:
-        """Everything settled before `through`, which is at most the horizon; it is gone then."""
+        """Remove and return everything settled before `through`, which is at most the horizon."""
         assert self.taken <= through <= self.horizon
         if through == self.taken:
             return Settled([], [], [])
@@ -111,13 +111,13 @@ class Subend:
             self._lost.remove_below(through)
         self.taken = through
         self._is_overfull = False
-        if self._asked:  # there is room again
+        if self._open_spans:  # there is room again
             self._repeat_due = Instant(now + self.timing.gap_patience)
         return Settled(ticks, events, lost)
 
     @property
     def whole_through(self) -> int:
-        """Up to where everything is settled in the same way: nothing is lost, or all of it is."""
+        """The end of the settled part that is uniform: nothing in it is lost, or all of it is."""
         if not self._lost or self._lost.start >= self.horizon:
             return self.horizon
         if self._lost.start > self.taken:
@@ -125,7 +125,7 @@ class Subend:
         return min(next(iter(self._lost)).end, self.horizon)
 
     def fitting(self, count: int, size: int) -> int:
-        """Up to where as many settled events can be taken, of so many bytes; one always can."""
+        """The tick up to which settled events fit this count and size; one always fits."""
         stream = self.stream
         if stream.event_count <= count and stream.size <= size:
             return self.horizon
@@ -134,15 +134,15 @@ class Subend:
         return ticks[fitting] if fitting < len(ticks) else self.horizon
 
     def expect(self, tick: int, now: Instant) -> list[Nack]:
-        """Everything before `tick` should be here: ask at once for what is not."""
+        """Ask at once for everything before `tick` that is unknown."""
         self.seen = max(self.seen, tick)
         return self._ask(list(self._doubts(tick)), now)
 
     def fire(self, now: Instant) -> list[Nack]:
         """Ask for gaps that have lasted too long."""
         spans: list[Span] = []
-        while self._young and self._young[0][0] <= now:
-            _, gap = self._young.popleft()
+        while self._new_gaps and self._new_gaps[0][0] <= now:
+            _, gap = self._new_gaps.popleft()
             spans += self.stream.known.missing(gap)
         spans = [span for span in spans if span.end > self.horizon]
         nacks = self._ask(spans, now) if spans else []
@@ -158,28 +158,30 @@ class Subend:
         return SpanSet(self.stream.known.missing(Span(self.horizon, end)))
 
     def _ask_on(self, now: Instant, *, moved: bool) -> list[Nack]:
-        """After something was learnt: drop answered questions, and ask the next ones."""
-        if not self._asked:
+        """After learning something: drop answered questions, and ask the next ones."""
+        if not self._open_spans:
             return []
-        self._asked.remove_below(self.horizon)
+        self._open_spans.remove_below(self.horizon)
         if moved:
             self._repeat_after = self.timing.nack_repeat
-        if self._out and not self._is_overfull:
-            self._out.remove_below(self.horizon)  # what was answered may have been taken since
-            if not any(any(self.stream.known.missing(span)) for span in self._out):
-                self._out.clear()
+        if self._last_question and not self._is_overfull:
+            self._last_question.remove_below(
+                self.horizon
+            )  # what was answered may have been taken since
+            if not any(any(self.stream.known.missing(span)) for span in self._last_question):
+                self._last_question.clear()
                 return self._ask([], now)
-        if self._asked and self._repeat_due is None:
+        if self._open_spans and self._repeat_due is None:
             self._repeat_due = Instant(now + self._repeat_after)
         return []
 
     def _ask(self, spans: list[Span], now: Instant) -> list[Nack]:
-        """Ask for these and for what was asked before and is still unknown, lowest first."""
-        self._asked.update(spans)
-        open_spans = [part for span in self._asked for part in self.stream.known.missing(span)]
-        self._asked = SpanSet(open_spans)
-        self._asked.remove_below(self.horizon)
-        if not self._asked:
+        """Ask for these spans and for earlier ones that are still unknown, lowest first."""
+        self._open_spans.update(spans)
+        open_spans = [part for span in self._open_spans for part in self.stream.known.missing(span)]
+        self._open_spans = SpanSet(open_spans)
+        self._open_spans.remove_below(self.horizon)
+        if not self._open_spans:
             self._repeat_due = None
             self._repeat_after = self.timing.nack_repeat
             return []
@@ -187,9 +189,9 @@ class Subend:
         count_max, bytes_max = self._room
         full = self.stream.event_count >= count_max or self.stream.size >= bytes_max
         end = self.stream.end if full else self.seen
-        chosen = [span for span in self._asked if span.start < end]
+        chosen = [span for span in self._open_spans if span.start < end]
         chosen = chosen[: self.timing.nack_spans_max]
-        self._out = SpanSet(chosen)
+        self._last_question = SpanSet(chosen)
         return [Nack(self.pubend, tuple(chosen))] if chosen else []
 
     def check(self) -> None:

@@ -1,11 +1,12 @@
-"""The limits and timers that the knowledge machines need; the broker's configuration has them."""
+"""The limits and timers that the knowledge machines need; the broker's configuration provides
+them."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 
-class Timing(Protocol):
+class KnowledgeTiming(Protocol):
     """See `gapless.node.config.Config` for what each means. Times are whole microseconds."""
 
     @property

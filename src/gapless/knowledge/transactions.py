@@ -1,22 +1,22 @@
 """Transactions: events that are staged at a pubend, and published all at once or never.
 
 Theory of operation
-    What is staged is durable and invisible (`stages`). A commit waits for the pubend to have no
-    write under way; then ONE write makes it fact: the producer's last number, which parts count,
-    the first tick, and as many events as go into one write. From then on the pubend does nothing
-    else, no publication, no promise of silence, until the rest has followed at consecutive ticks,
-    write by write, through the same log as everything else; the last one also ends the stage.
-    A write takes several batches, for each costs a sync. They are told one by one, and others have
-    their turn in between; meanwhile the next are written.
-    How far that has come needs no note: the log ends there. So a restart goes on from the end of
-    the log, and a disk that has no room is tried again.
-    The last committed number of each producer is kept for good. Not above it: a repeat, which is
-    answered and changes nothing. Of producers of one transaction (`ONCE`) the oldest are forgotten:
-    their parts are gone with the commit, so a late repeat is refused and publishes nothing.
-    Of open transactions, staged bytes and names of producers, each owner may have a share. Whose an
-    open transaction is, a restart does not know; it ends in time. Whose a name is, is written down.
-    Names are not forgotten by themselves, however idle: a repeated transaction of a forgotten
-    producer would be published again. An administrator may strike one off.
+    What is staged is durable and invisible (`stages`). A commit waits until the pubend has no write
+    under way; then ONE write makes it fact: the producer's last number, which parts count, the
+    first tick, and as many events as go into one write. From then on the pubend does nothing else,
+    no publication and no promise of silence, until the rest has followed at consecutive ticks,
+    write by write, through the same log as everything else; the last write also ends the stage.
+    A write takes several batches, because each write costs a sync. The batches are told one by one,
+    and other work has its turn in between; meanwhile the next batches are written.
+    Progress needs no note: the log ends there. So a restart continues from the end of the log, and
+    a disk without room is tried again.
+    The last committed number of each producer is kept for good. A number not above it is a repeat,
+    which is answered and changes nothing. Of producers of one transaction (`ONCE`) the oldest are
+    forgotten: their parts are gone with the commit, so a late repeat is refused.
+    Each owner has a share of open transactions, staged bytes and names of producers. A restart does
+    not know the owner of an open transaction, which expires in time; the owner of a name is written
+    down. Names are never forgotten by themselves, however idle: a repeated transaction of a
+    forgotten producer would be published again. An administrator may strike one off.
 
 Invariants (checked by `check`)
     I1  at most `transactions_max` are open, at most `producers_max` producers are known, and
@@ -45,8 +45,17 @@ from gapless.core.ledger import is_proved, show_who
 from gapless.core.transaction_messages import FORGOTTEN, ONCE, Committed, ProducerPosition
 from gapless.knowledge.batch import cut, fits, size_of
 from gapless.knowledge.receipts import STEP
-from gapless.knowledge.stages import TRANSACTIONS, Staged, Stages, key_of, refuse, stream_of
-from gapless.knowledge.staging import Key, Slot, decode_events
+from gapless.knowledge.stages import (
+    TRANSACTIONS,
+    Key,
+    Staged,
+    Stages,
+    StageSlot,
+    decode_events,
+    key_of,
+    refuse,
+    stream_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +64,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import ClientName, PubendName
     from gapless.core.store import Store
     from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 PRODUCERS, OWNERS = "producers", "producers' owners"
 LAST = Struct("<qqq")  # number, first tick, events
@@ -67,35 +76,40 @@ class Copy:
 
     key: Key
     parts: tuple[str, ...]
-    slot: Slot | None  # None: it has no events
+    slot: StageSlot | None  # None: it has no events
     rest: deque[tuple[int, int]]  # records that are not in the log yet: index, events
     count: int
     owner: str = ""
-    asked: tuple[ClientName, Commit] | None = None  # who to answer when the commit is durable
+    request: tuple[ClientName, Commit] | None = None  # the commit to answer when it is durable
     first_tick: int = 0
     done: int = 0  # events in the log
-    skip: int = 0  # of them in the first of `rest`
-    ticks: range = range(0)  # what is being written
+    skip: int = 0  # of them in the first record of `rest`
+    ticks: range = range(0)  # in the current write
     events: tuple[bytes, ...] = ()
-    ahead: tuple[int, tuple[bytes, ...]] = (-1, ())  # the last record that was read: its events
+    ahead: tuple[int, tuple[bytes, ...]] = (
+        -1,
+        (),
+    )  # the record that was read last: its index and events
 
     @classmethod
-    def of(cls, key: Key, parts: tuple[str, ...], slot: Slot | None) -> Copy:
+    def of(cls, key: Key, parts: tuple[str, ...], slot: StageSlot | None) -> Copy:
         layout = slot.layout(parts) if slot else []
         return cls(key, parts, slot, deque(layout), sum(count for _, count in layout))
 
     def advance(self, count: int) -> None:
-        """So many more are in the log."""
+        """Note that `count` more events are in the log."""
         self.done += count
         self.skip += count
         while self.rest and self.skip >= self.rest[0][1]:
             self.skip -= self.rest.popleft()[1]
 
 
-class Transactions:
+class PubendTransactions:
     """All transactions of one pubend. Sans-IO: see the module docstring."""
 
-    def __init__(self, pubend: PubendName, store: Store, timing: Timing, now: Instant) -> None:
+    def __init__(
+        self, pubend: PubendName, store: Store, timing: KnowledgeTiming, now: Instant
+    ) -> None:
         self.pubend = pubend
         self.store = store
         self.timing = timing
@@ -113,10 +127,10 @@ class Transactions:
         self.claims: dict[Key, Copy] = {}  # commits that wait for their turn, in order
         self.copy: Copy | None = None
         self.is_writing = False
-        self._untold: deque[tuple[Sequence[int], tuple[bytes, ...]]] = deque()  # in the log
+        self._untold_batches: deque[tuple[Sequence[int], tuple[bytes, ...]]] = deque()  # in the log
         self._retry_due: Instant | None = None
-        if self.stages.committed is not None:
-            slot, first_tick, parts = self.stages.committed
+        if self.stages.committed_slot is not None:
+            slot, first_tick, parts = self.stages.committed_slot
             self.copy = Copy.of(slot.key, tuple(parts), slot)
             self.copy.first_tick = first_tick
             self._retry_due = now
@@ -131,13 +145,13 @@ class Transactions:
 
     @property
     def open_count(self) -> int:
-        return len(self.stages.open) + len(self.claims) + (self.copy is not None)
+        return len(self.stages.open_slots) + len(self.claims) + (self.copy is not None)
 
     # --- time -----------------------------------------------------------------------------------
 
     @property
     def deadline(self) -> Instant | None:
-        if self._untold:
+        if self._untold_batches:
             return Instant(0)
         return self._retry_due if self._retry_due is not None else self.stages.deadline
 
@@ -148,18 +162,18 @@ class Transactions:
 
     @property
     def is_copying(self) -> bool:
-        return self.copy is not None or bool(self._untold)
+        return self.copy is not None or bool(self._untold_batches)
 
     @property
     def wants_to_write(self) -> bool:
         if self.is_writing or self._retry_due is not None:
             return False
         if self.copy is None:
-            return bool(self.claims) and not self._untold
-        return len(self._untold) < self.timing.copy_batches_max
+            return bool(self.claims) and not self._untold_batches
+        return len(self._untold_batches) < self.timing.copy_batches_max
 
     def fire(self, now: Instant) -> list[Effect]:
-        """Drop what is too old. It may be time to try a write again: look at `wants_to_write`."""
+        """Drop expired stages. A write may be due again: look at `wants_to_write`."""
         if self._retry_due is not None and self._retry_due <= now:
             self._retry_due = None
         return self.stages.fire(now)
@@ -175,13 +189,15 @@ class Transactions:
     def stage(
         self, client: ClientName, message: Stage, now: Instant, owner: str = ""
     ) -> list[Effect]:
-        """Keep events for a transaction; answered when they are durable, or were before."""
+        """Stage events; answered when they are durable, or at once if they were before."""
         key = key_of(message)
         if self.is_committed(key):
             return [Send(client, Done(message.request))]
         if self._is_claimed(key):
             return [refuse(client, message, "the transaction is being committed")]
-        if key not in self.stages.open and (refused := self._refuse_new(client, message, owner)):
+        if key not in self.stages.open_slots and (
+            refused := self._refuse_new(client, message, owner)
+        ):
             return [refused]
         return self.stages.stage(client, message, now, owner)
 
@@ -190,7 +206,7 @@ class Transactions:
         return self.stages.staged(message, now, was_committed=was_committed)
 
     def abort(self, client: ClientName, message: Abort, now: Instant) -> list[Effect]:
-        """Drop what is staged. What is committed stays, and that is no error."""
+        """Drop what is staged. A committed transaction stays, and that is no error."""
         key = key_of(message)
         if self._is_claimed(key) and not self.is_committed(key):
             return [refuse(client, message, "the transaction is being committed")]
@@ -201,15 +217,15 @@ class Transactions:
         return [Send(client, ProducerPosition(query.request, last[0] if last else None))]
 
     def refuse_all(self, problem: str, remedy: str) -> list[Effect]:
-        """The pubend is going: an answer for everyone who waits for one."""
+        """Answer every waiting request: the pubend is being deleted."""
         copies = [*self.claims.values(), *([self.copy] if self.copy is not None else [])]
-        asked = [copy.asked for copy in copies if copy.asked is not None]
+        asked = [copy.request for copy in copies if copy.request is not None]
         waiting = [(client, message.request) for client, message in asked]
-        waiting += [(write.client, write.request) for write in self.stages.pending]
+        waiting += [(write.client, write.request) for write in self.stages.pending_writes]
         return [Send(client, Refused(request, problem, remedy)) for client, request in waiting]
 
     def _refuse_new(self, client: ClientName, message: Stage | Commit, owner: str) -> Send | None:
-        """Why there is no room for one more transaction; None if there is."""
+        """The refusal if there is no room for one more transaction; None if there is."""
         if self.open_count >= self.timing.transactions_max:
             problem = f"{self.open_count} transactions are open, which is the limit"
             return refuse(client, message, problem)
@@ -230,20 +246,20 @@ class Transactions:
             who = show_who(owner)
             problem = f"{who} has {names} names of producers here, and its share is {limit}"
             return refuse(client, message, problem, retry=False)
-        open_ones = {key[0] for key in (*self.stages.open, *self.claims)} | {message.producer}
+        open_ones = {key[0] for key in (*self.stages.open_slots, *self.claims)} | {message.producer}
         fresh = {name for name in open_ones if not name.startswith(ONCE)}
         if len(self.last.keys() | fresh) - len(self._once) > self.timing.producers_max:
             return refuse(client, message, "too many producers", retry=False)
         return None
 
     def commit(self, client: ClientName, message: Commit, owner: str = "") -> list[Effect]:
-        """Take a commit in, to be carried out when the pubend is free; or say why not."""
+        """Accept a commit, to be carried out when the pubend is free; or refuse it."""
         key = key_of(message)
         if self.is_committed(key):
             return [Send(client, self._repeated(key, message.request))]
         if self._is_claimed(key):
             return [refuse(client, message, "the transaction is being committed")]
-        slot = self.stages.open.get(key)
+        slot = self.stages.open_slots.get(key)
         parts: list[str] = []
         for index, name in enumerate(message.parts):
             wanted = message.counts[index] if message.counts else None
@@ -260,7 +276,7 @@ class Transactions:
             return [refused]
         self.stages.claim(key)
         self.claims[key] = Copy.of(key, tuple(parts), slot)
-        self.claims[key].asked = client, message
+        self.claims[key].request = client, message
         self.claims[key].owner = owner
         return []
 
@@ -273,7 +289,7 @@ class Transactions:
     # --- into the log ---------------------------------------------------------------------------
 
     def write(self, log: str, next_tick: int) -> tuple[Write, ...]:
-        """The next events of a transaction; the first with the record that commits it."""
+        """The writes for the next events of a transaction; the first of them commit it."""
         assert self.wants_to_write
         writes: list[Write] = []
         if self.copy is None:
@@ -296,31 +312,32 @@ class Transactions:
         if slot is not None:
             if copy.done + len(copy.events) == copy.count:
                 writes += self.stages.ending(slot)
-            elif copy.asked is not None:
+            elif copy.request is not None:
                 fact = slot.fact(copy.parts, copy.first_tick)
                 writes.append(Put(self.stages.facts, str(slot.number), fact))
         return tuple(writes)
 
     def refuse_damaged(self, damage: StorageDamagedError) -> list[Effect]:
-        """What is staged cannot be read. Before the commit it is off, and has to be staged again;
-        after it, nobody could be told which events are missing: that ends the broker."""
+        """Handle staged events that cannot be read. Before the commit, refuse it: the client must
+        stage again. After it, nobody could be told which events are missing: raise, which ends the
+        broker."""
         copy = self.copy
         assert copy is not None
         assert copy.slot is not None
-        if copy.asked is None:
+        if copy.request is None:
             raise damage
         self.is_writing, self.copy = False, None
-        answer = refuse(*copy.asked, "its staged events are damaged on the disk", retry=False)
+        answer = refuse(*copy.request, "its staged events are damaged on the disk", retry=False)
         return [answer, Persist(self.stages.drop(copy.slot))]
 
     def _outdated(self, producer: ProducerName) -> list[ProducerName]:
-        """Those of one transaction that are forgotten when this one commits."""
+        """The producers of one transaction that are forgotten when this one commits."""
         if not producer.startswith(ONCE) or producer in self.last:
             return []
         return list(self._once)[: max(len(self._once) + 1 - self.timing.producers_once_max, 0)]
 
     def _read(self, copy: Copy) -> tuple[bytes, ...]:
-        """The staged events that come next, as many as go into one write."""
+        """The next staged events, as many as go into one write."""
         events, size, skip = list[bytes](), 0, copy.skip
         count_max = self.timing.batch_events_max * self.timing.copy_batches_max
         bytes_max = self.timing.batch_bytes_max * self.timing.copy_batches_max
@@ -340,7 +357,7 @@ class Transactions:
         return tuple(events)
 
     def written(self, now: Instant, *, ok: bool) -> list[Effect]:
-        """A write has ended: what to answer. What is in the log now is to be told."""
+        """Handle the end of a write; return the answers. `tell` then has what is new in the log."""
         copy = self.copy
         assert copy is not None
         self.is_writing = False
@@ -350,33 +367,33 @@ class Transactions:
             return self._try_again(copy, now)
         limits = self.timing.batch_events_max, self.timing.batch_bytes_max
         batches = cut(events, *limits) if events else ()
-        self._untold += [(ticks[low:high], events[low:high]) for low, high in batches]
+        self._untold_batches += [(ticks[low:high], events[low:high]) for low, high in batches]
         copy.advance(len(events))
         effects: list[Effect] = []
-        if copy.asked is not None:
-            effects = self._committed(copy, *copy.asked)
+        if copy.request is not None:
+            effects = self._committed(copy, *copy.request)
         if copy.done == copy.count:
             self.copy = None
             if copy.slot is not None:
-                self.stages.drop(copy.slot)  # on disk it is
+                self.stages.drop(copy.slot)  # on disk that is done
         return effects
 
     def tell(self) -> tuple[Sequence[int], tuple[bytes, ...]]:
-        """What is in the log and not told yet: the next batch of it."""
-        return self._untold.popleft() if self._untold else ((), ())
+        """The next batch that is in the log and not told yet."""
+        return self._untold_batches.popleft() if self._untold_batches else ((), ())
 
     def _try_again(self, copy: Copy, now: Instant) -> list[Effect]:
-        """No room. Before the commit: it is off. After it: nothing stops it but time."""
-        if copy.asked is None:
+        """Handle a full disk: refuse a commit that is not durable, retry one that is."""
+        if copy.request is None:
             self._retry_due = Instant(now + self.timing.storage_retry)
             return []
         self.copy = None
         self.stages.reopen(copy.key, now)
-        return [refuse(*copy.asked, NO_ROOM)]
+        return [refuse(*copy.request, NO_ROOM)]
 
     def _committed(self, copy: Copy, client: ClientName, message: Commit) -> list[Effect]:
-        """The commit is durable: answer it, and drop what can never be committed any more."""
-        copy.asked = None
+        """Answer a durable commit, and drop what can never be committed any more."""
+        copy.request = None
         producer, transaction = copy.key
         for _ in self._outdated(producer):
             del self.last[self._once.popleft()]
@@ -387,21 +404,25 @@ class Transactions:
         self.last[producer] = (transaction, copy.first_tick, copy.count)
         answer = Committed(message.request, self.pubend, copy.first_tick, copy.count)
         effects: list[Effect] = [Send(client, answer)]
-        for key, slot in list(self.stages.open.items()):
+        for key, slot in list(self.stages.open_slots.items()):
             if self.is_committed(key):
                 effects.append(Persist(self.stages.drop(slot)))
         for key, claim in list(self.claims.items()):
-            if self.is_committed(key) and claim.asked is not None:
+            if self.is_committed(key) and claim.request is not None:
                 del self.claims[key]
-                effects.append(Send(claim.asked[0], self._repeated(key, claim.asked[1].request)))
+                effects.append(
+                    Send(claim.request[0], self._repeated(key, claim.request[1].request))
+                )
                 if claim.slot is not None:
                     effects.append(Persist(self.stages.drop(claim.slot)))
         return effects
 
     def strike(self, producer: ProducerName) -> tuple[Write, ...] | None:
-        """Forget a producer: the writes that do; None while it has transactions under way. What it
+        """The writes that forget a producer; None while it has transactions under way. What it has
         committed may then be committed again."""
-        busy = {key[0] for key in (*self.stages.open, *self.stages.claimed, *self.claims)}
+        busy = {
+            key[0] for key in (*self.stages.open_slots, *self.stages.claimed_slots, *self.claims)
+        }
         if producer in busy or (self.copy is not None and self.copy.key[0] == producer):
             return None
         writes: list[Write] = []
@@ -421,14 +442,14 @@ class Transactions:
         assert len(self._once) <= self.timing.producers_once_max, "I1"
         assert not self.is_writing or self.copy is not None, "I2"
         limit = 2 * self.timing.copy_batches_max * self.timing.batch_events_max
-        assert sum(len(ticks) for ticks, _ in self._untold) < limit, "I3"
+        assert sum(len(ticks) for ticks, _ in self._untold_batches) < limit, "I3"
         if self.copy is not None:
             left = sum(count for _, count in self.copy.rest) - self.copy.skip
             assert self.copy.done + left == self.copy.count
 
 
 def leftovers(pubend: PubendName, store: Store) -> list[Write]:
-    """The writes that leave nothing of the transactions of a pubend that is gone."""
+    """The writes that delete all transactions of a deleted pubend."""
     slots = f"{TRANSACTIONS}/{pubend}"
     writes: list[Write] = []
     for table in (f"{PRODUCERS}/{pubend}", f"{OWNERS}/{pubend}"):

@@ -1,16 +1,18 @@
 """Node: one broker as one pure machine. The same object runs in the broker and the simulator.
 
 Theory of operation
-    Every message has one place it goes to: `receive` is the only `match` over message kinds.
-    Deadlines merge into one. Time: the clock a driver passes in may jump. The node runs on a time
-    of its own that never goes back: where the clock does, it goes on from where it was.
-    A message that contradicts what we know is a `ProtocolError`, and nothing has changed.
-    A client's request that fails inside us is one thing, shared state that is broken another. If a
-    handler of a client's message raises, what that client has here is dropped whole, as if its link
-    had ended. If no write was lost by it, nor anything that a client is told, and every invariant
-    holds, that is the end of it (`RequestError`), else of us: what was lost could be a gap that
-    nobody is told of. What fails while others are served (`settle`, messages between brokers, our
-    own writes) is the end of us.
+    The node is the hinge of its services (`service`, `dispatch`). It gives each message to the one
+    part that it is for: a request of a client to a service or to `topics`, a message of a broker to
+    the service whose kind it is or to routing and the catalogue, the end of a write to its writer.
+    It merges all deadlines into one. It knows no service's inside.
+    Time: the clock that a driver passes in may jump. The node runs on a time of its own that never
+    goes back: where the driver's clock does, the node's time goes on from where it was.
+    A message that contradicts what is known raises `ProtocolError`, and nothing has changed.
+    A handler of a client's message may fail. Then everything that the client has here is dropped,
+    as if its link had ended. If the failed handler had made no effect, and every invariant still
+    holds, the failure ends there (`RequestError`). Otherwise it ends the node: a lost effect could
+    be a gap that nobody is told of. So does a failure while others are served (`settle`, messages
+    between brokers, ends of writes).
 
 What a driver must do: carry out effects in order; hand a `Tell` back with `receive`; on a
 `Persist`, make the writes durable and then carry out `then`; call `fire` at `deadline`; drop the
@@ -22,32 +24,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import (
-    DigestNack,
-    HandOver,
-    Propagated,
-    Routed,
-    Sideways,
-    SubscriptionChange,
-    SubscriptionNack,
-    SubscriptionState,
-)
-from gapless.core.client_messages import (
-    Acknowledge,
-    Consumed,
-    Forget,
-    Publish,
-    PublisherQuery,
-    Subscribe,
-    Unsubscribe,
-)
+from gapless.core.broker_messages import Sideways
+from gapless.core.client_messages import Consumed
 from gapless.core.errors import ProtocolError, RequestError
-from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
+from gapless.core.identity import BrokerName, ClientName, Instant
 from gapless.core.messages import Made, Ping, Pong
-from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.portion import WHOLE, Portion
-from gapless.core.range_messages import RangeRequest
-from gapless.core.roster_messages import RosterRequest
 from gapless.core.topic_messages import (
     CreateTopic,
     DeleteTopic,
@@ -55,50 +37,26 @@ from gapless.core.topic_messages import (
     TopicQuestion,
     TopicsQuery,
 )
-from gapless.core.transaction_messages import TransactionRequest
-from gapless.durable.consolidated import Recorded
-from gapless.durable.subscriptions import Kept
-from gapless.knowledge.pubend import Persisted
-from gapless.knowledge.stages import Staged
 from gapless.node.config import Config
+from gapless.node.context import Context
 from gapless.node.deadlines import earliest
-from gapless.node.delivery.connection import nowhere
+from gapless.node.delivery.connections import ClientConnections, nowhere
 from gapless.node.directory.catalogue import EntryPersisted
-from gapless.node.directory.registry import Noted
-from gapless.node.durable.clients import Clients
-from gapless.node.durable.interest_table import InterestTable
-from gapless.node.durable.producers import Producers
-from gapless.node.durable.roster import Rosters
-from gapless.node.durable.streams import Streams
-from gapless.node.epoch import Epoch, EpochPersisted
+from gapless.node.dispatch import Services
+from gapless.node.durable.service import PUBEND_KINDS, DurableService
+from gapless.node.epoch import EpochPersisted
 from gapless.node.parts import Parts
-from gapless.node.reads.ranges import Ranges
-from gapless.node.routing import Routing
-from gapless.node.service import SERVICES, Services
-from gapless.node.statistics import statistics
-from gapless.node.subscriptions.attachments import Attachments, Created, Left
-from gapless.node.subscriptions.catch_ups import Assured
-from gapless.node.subscriptions.durables import Durables
-from gapless.node.subscriptions.homes import Names
-from gapless.node.subscriptions.moves import HandOvers
-from gapless.node.topics import TopicGone, Topics
-from gapless.propagation.leaf import ClockPersisted
-from gapless.propagation.stamp import StampPersisted
+from gapless.node.topics import Topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from gapless.core.effects import Effect
-    from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import PeerName, PubendName
     from gapless.core.messages import Message
     from gapless.core.store import Store
+    from gapless.node.context import EventEncoding
     from gapless.node.network import Network
-    from gapless.node.reads.search import Survey
-
-
-FOR_PUBENDS = (Publish, Persisted)
-"""The most frequent messages: streams may move, and nothing else that has a deadline."""
 
 
 class Node:
@@ -111,99 +69,52 @@ class Node:
         store: Store,
         now: Instant,
         *,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-        check_events: Callable[[EventBatch], object] | None = None,
-        survey: Survey | None = None,
+        encoding: EventEncoding,
         config: Config | None = None,
         parts: Parts | None = None,
-        shadow: bool = False,
     ) -> None:
-        self.name = name
-        self.network = network = network.own()
-        self.config = config or Config()
-        self.strays = 0  # messages about topics that are not known here
-        parts = parts or Parts()
+        self.context = context = Context(
+            name, network.own(), store, now, encoding, config or Config(), parts or Parts()
+        )
+        self.name, self.network, self.config = name, context.network, context.config
+        self.routing, self.epoch, self.catalogue = context.routing, context.epoch, context.catalogue
         self._last = now  # the driver's clock, last time
         self._ahead = 0  # how far our time is ahead of it: the sum of its jumps back
         self._due: Instant | None = None  # the earliest deadline of all, on our time
         self.is_deadline_known = False  # is it what it was when it was last asked for?
-        self._others_due: Instant | None = None  # that of those that `FOR_PUBENDS` does not move
+        self._others_due: Instant | None = None  # of all that `PUBEND_KINDS` do not move
         self._are_others_known = False
         self._owed: list[Effect] = []  # of clients that were dropped: `link_down` follows
-        self.routing = Routing(name, network, self.config, now)
-        self.catalogue = parts.catalogue(name, network, self.config, store, self.routing, now)
-        self.interests = InterestTable(
-            name, network, store, self.config, self.routing, parts, now, attributes_of
+        self.connections = ClientConnections()
+        self.subscribers = context.parts.subscribers(
+            self.config, encoding.attributes_of, self.connections
         )
-        self.subscribers = parts.subscribers(self.config, attributes_of)
-        self.durables = Durables(name, self.config, store, self.subscribers, parts)
-        self.attachments = Attachments(
-            name, network, self.config, self.subscribers, self.durables, parts, attributes_of
-        )
-        self.hand_overs = HandOvers(name, network, self.config, self.routing, self.attachments, now)
-        self.epoch = Epoch(store, self.config, now)
-        registry = parts.registry(name, network, self.config, store, self.durables.entry)
-        named = self.routing, self.attachments, registry, self.epoch
-        self.names = Names(name, network, self.config, *named)
-        self.streams = Streams(
-            name,
-            network,
-            self.config,
-            store,
-            self.routing,
-            self.subscribers,
-            self.interests,
-            self.durables,
-            self.attachments,
-            self.hand_overs,
-            self.epoch,
-            parts,
-            now,
-            shadow=shadow,
-        )
-        check_events = check_events or attributes_of
-        serving = self.streams, self.subscribers, self.interests, self.attachments
-        known = check_events, self.catalogue, self.names
-        self.clients = Clients(network, self.config, *serving, *known)
-        self.producers = Producers(network, self.streams, check_events)
-        self.rosters = Rosters(network, self.streams)
-        made = name, network, self.config, store, self.epoch, self.subscribers, attributes_of
-        self.services = Services(self.clients, [each(*made) for each in SERVICES])
-        self.topics = Topics(self.catalogue, self.clients, self.hand_overs, store, self.services)
-        self._others = self.routing, self.epoch, self.hand_overs, self.names, self.services
-        self.ranges = Ranges(network, self.streams, self.config, attributes_of, survey)
+        self.durable = DurableService(context, self.subscribers)
+        self.services = Services(self.durable, context, self.subscribers)
+        self.topics = Topics(self.catalogue, self.connections, self.services.by_name)
 
     # --- what the driver calls ------------------------------------------------------------------
 
     def start(self, now: Instant) -> list[Effect]:
         """Call once, first."""
-        instant = self._time(now)
-        effects = self.topics.start()
-        for topic, each in self.interests.by_topic.items():
-            effects += each.begin(instant, self.durables.survivors(topic))
-        return effects + self.fire(now)
+        return self.services.restore(self._time(now)) + self.fire(now)
 
     @property
     def deadline(self) -> Instant | None:
         """When to call `fire`, on the driver's clock."""
         if not self.is_deadline_known:
             if not self._are_others_known:
-                self._others_due = earliest([each.deadline for each in self._others])
+                due = [each.deadline for each in self.services.storeless]
+                self._others_due = earliest([self.routing.deadline, self.epoch.deadline, *due])
                 self._are_others_known = True
-            some = (self.streams, self.interests, self.durables, self.attachments.behind)
-            self._due = earliest([self._others_due, *[each.deadline for each in some]])
+            self._due = earliest([self._others_due, self.durable.deadline])
             self.is_deadline_known = True
         return None if self._due is None else Instant(self._due - self._ahead)
 
     def fire(self, now: Instant) -> list[Effect]:
         instant = self._time(now)
         effects = self.routing.fire(instant) + self.epoch.fire(instant)
-        effects += self.interests.fire(instant)
-        effects += self.streams.wake(instant) + self.durables.fire(instant)
-        self.attachments.behind.fire(instant)
-        effects += self.hand_overs.fire(instant) + self.names.fire(instant)
-        effects += self.services.fire(instant)
-        return effects + self.clients.settle(instant)
+        return effects + self.services.fire(instant) + self.services.settle(instant)
 
     def link_up(
         self,
@@ -213,14 +124,14 @@ class Node:
         administers: Callable[[str], bool] = nowhere,
         who: str = "",
     ) -> list[Effect]:
-        """A client has connected; `owner` is who it has proved to be, if that is asked for,
-        `administers` says of which topics it ends subscriptions of others, and `who` whose share it
-        takes if it has proved nothing. Or there is a link to a broker, which counts when it
-        answers."""
+        """A client has connected, or there is a link to a broker, which counts when it answers.
+
+        Of a client: `owner` is the principal that it has proved to be, where that is asked for;
+        `administers` says on which topics it may end subscriptions of others; `who` is the account
+        that pays for it if it has proved nothing."""
         instant = self._time(now)
         if peer not in self.network.cell_of:
-            self.subscribers.connect(ClientName(peer), owner, administers)
-            self.subscribers.clients[ClientName(peer)].who = owner or who
+            self.connections.connect(ClientName(peer), owner, administers, who)
             return []
         return self.routing.greet(peer) + self.services.link_up(BrokerName(peer), instant)
 
@@ -228,86 +139,68 @@ class Node:
         """A client is gone, with its subscriptions; or a link to a broker broke."""
         instant = self._time(now)
         owed, self._owed = self._owed, []
-        if peer not in self.subscribers.clients:
-            self.catalogue.newcomers.pop(BrokerName(peer), None)
+        if peer not in self.connections:
+            self.catalogue.farewell(BrokerName(peer))
             self.routing.lose(peer, instant)
-            self.interests.forget_peer(BrokerName(peer))
             effects = self.services.link_down(BrokerName(peer), instant)
-            return owed + effects + (self.clients.settle(instant) if owed else [])
-        return owed + self._drop(ClientName(peer), instant) + self.clients.settle(instant)
+            return owed + effects + (self.services.settle(instant) if owed else [])
+        return owed + self._drop(ClientName(peer), instant) + self.services.settle(instant)
+
+    def welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
+        """A broker that is in no network file has a link to us: tell it of all topics that it can
+        serve, now and when there are others."""
+        self._time(now)
+        return self.catalogue.welcome(newcomer)
+
+    def wait_to_join(self) -> None:
+        """We are such a broker: begin nothing alone. Call it before `start`."""
+        self.services.wait_to_join()
+
+    def join(self, at: BrokerName, now: Instant) -> list[Effect]:
+        """We are such a broker, and have a link to this broker of the network."""
+        return self.services.join(at, self._time(now))
 
     def leave(self, now: Instant) -> list[Effect]:
-        """The driver is about to stop us: what others need not keep for us, they are told."""
+        """The driver is about to stop us: tell other brokers what they need not keep for us."""
         return self.services.leave(self._time(now))
 
     def receive(self, sender: PeerName, message: Message, now: Instant) -> list[Effect]:
         """Take a message in. `ProtocolError`: drop the sender's link; nothing has changed."""
-        if isinstance(message, Consumed) and sender in self.subscribers.clients:
-            # The most frequent message moves no stream, so that no deadline changes.
-            self.subscribers.consumed(ClientName(sender), message.count)
-            sessions = self.subscribers.sessions_of.get(ClientName(sender), {}).values()
-            if not any(each.behind for each in sessions):
-                return []
-            self.attachments.behind.consumed(sessions)
-            return self.clients.settle(self._time(now))
-        are_others_known = self._are_others_known and type(message) in FOR_PUBENDS
+        if (
+            isinstance(message, Consumed)
+            and sender in self.connections
+            and not self.subscribers.consumed(ClientName(sender), message.count)
+        ):
+            return []  # the most frequent message moves no stream, so that no deadline changes
+        are_others_known = self._are_others_known and type(message) in PUBEND_KINDS
         instant = self._time(now)
         self._are_others_known = are_others_known
+        service = self.services.of_kind.get(type(message))
         if sender == self.name:
-            return self._persisted(message, instant) + self._settle(instant)
-        if type(message) in self.services.of_kind and sender not in self.subscribers.clients:
-            return self.services.receive(BrokerName(sender), message, instant)  # moves no stream
-        if sender in self.network.cell_of:
+            effects = self._persisted(message, instant)
+        elif service is not None and sender not in self.connections:
+            return service.receive(BrokerName(sender), message, instant) + service.settle(instant)
+        elif sender in self.network.cell_of:
             effects = self._from_broker(BrokerName(sender), message, instant)
         elif isinstance(message, TopicNews) and self.network.joins:
             effects = self.topics.receive_news(BrokerName(sender), message, instant)
         else:
             effects = self._guarded(ClientName(sender), message, instant)
-        return effects + self._settle(instant)
-
-    def _settle(self, now: Instant) -> list[Effect]:
-        """End a step; one that concerned nothing but a pubend mostly leaves nothing to be done."""
-        if self._are_others_known and self.clients.is_quiet:
-            return []
-        self._are_others_known = False
-        return self.clients.settle(now)
+        return effects + self.services.settle(instant)
 
     # --- each message has one place -------------------------------------------------------------
 
     def _persisted(self, message: Message, now: Instant) -> list[Effect]:
         """A write of ours has ended."""
+        service = self.services.of_write.get(type(message))
+        if service is not None:
+            return service.persisted(message, now)
         match message:
-            case Persisted():
-                return self.streams.persisted(message, now)
-            case Staged():
-                return self.streams.staged(message, now)
             case EpochPersisted():
                 self.epoch.persisted(message, now)
-                self.streams.report(self.epoch)
                 return self.services.start(now) if message.ok else []
-            case Recorded():
-                return self.durables.recorded(message, now)
-            case Kept():
-                return self.durables.kept(message, now)
-            case Created() | Assured():
-                return self.attachments.persisted(message)
-            case Left():
-                return self.names.left(message, now)
-            case Noted():
-                return self.names.noted(message, now)
             case EntryPersisted():
                 return self.topics.persisted(message, now)
-            case TopicGone():
-                return self.topics.gone(message)
-            case ClockPersisted(key=label):
-                interest = self.interests.by_label.get(TopicName(label))
-                return interest.persisted(message, now) if interest is not None else []
-            case StampPersisted(source=source):
-                interest = self.interests.by_label.get(TopicName(source.rpartition("@")[0]))
-                if interest is None:
-                    return []
-                effects = interest.persisted(message, now)
-                return effects + (self.streams.speak(interest.topic, now) if message.ok else [])
             case _:
                 raise AssertionError(f"{message} is nothing that we told ourselves")
 
@@ -320,92 +213,47 @@ class Node:
                 return self.routing.answer(sender, message) + compared
             case Pong():
                 is_new = self.routing.receive_pong(sender, now)
-                return self.streams.put_again(sender, now) if is_new else []
+                return self.services.ask_again(sender, now) if is_new else []
             case Sideways(cell=cell, message=inner):
                 return self.routing.pass_on(sender, cell, inner, now)
-            case SubscriptionChange() | SubscriptionState() | SubscriptionNack():
-                return self._propagated(sender, message, now)
-            case DigestNack(pubend=pubend):
-                if pubend not in self.network.pubends:
-                    return self._stray()
-                self.interests.receive_digest_nack(sender, message)
-                return []
-            case HandOver():
-                return self.hand_overs.receive(message, now)
             case TopicNews():
                 return self.topics.receive_news(sender, message, now)
-            case NameQuestion() | NameAnswer():
-                return self.names.receive(message, now)
             case TopicQuestion():
                 return self.topics.receive_question(message, now)
-            case _ if isinstance(message, Routed):
-                if message.pubend not in self.streams.relays:
-                    return self._stray()
-                return self.streams.receive_routed(sender, message, now)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not for brokers")
 
-    def _propagated(self, sender: BrokerName, message: Propagated, now: Instant) -> list[Effect]:
-        interest = self.interests.by_label.get(message.topic)
-        if interest is None:
-            return self._stray()
-        return interest.receive(sender, message, now)
-
-    def _stray(self) -> list[Effect]:
-        """About a topic that we do not know yet, or no more: as if it had got lost."""
-        self.strays += 1
-        return []
-
     def _guarded(self, sender: ClientName, message: Message, now: Instant) -> list[Effect]:
         """Carry out a client's message, so that its failure is nobody else's."""
-        made = Made.count
+        effects_before = Made.count
         try:
             return self._from_client(sender, message, now)
         except ProtocolError:
             raise
         except Exception as error:
-            if Made.count != made:
+            if Made.count != effects_before:
                 raise
             self._owed += self._drop(sender, now)
             self.check()
             what = f"{type(message).__name__} failed inside the broker: {type(error).__name__}"
             raise RequestError(what) from error
 
+    def _from_client(self, sender: ClientName, message: Message, now: Instant) -> list[Effect]:
+        if sender not in self.connections:
+            raise ProtocolError(f"{sender!r} is not connected")
+        if isinstance(message, CreateTopic | DeleteTopic | TopicsQuery):
+            return self.topics.request(sender, message, now)
+        service = self.services.service_of(sender, message)
+        if service is not self.durable:
+            self._are_others_known = False
+        return self.services.request(service, sender, message, now)
+
     def _drop(self, client: ClientName, now: Instant) -> list[Effect]:
         """A client is gone, with its subscriptions."""
+        self._are_others_known = False
         effects = self.services.disconnect(client, now)
-        self.clients.disconnect(client, now)
+        self.subscribers.disconnect(client)
         return effects
-
-    def _from_client(self, sender: ClientName, message: Message, now: Instant) -> list[Effect]:
-        if sender not in self.subscribers.clients:
-            raise ProtocolError(f"{sender!r} is not connected")
-        if (served := self.services.request(sender, message, now)) is not None:
-            self._are_others_known = False
-            return served
-        match message:
-            case Publish():
-                return self.clients.publish(sender, message, now)
-            case PublisherQuery():
-                return self.clients.position(sender, message, now)
-            case Subscribe():
-                return self.clients.subscribe(sender, message, now)
-            case Acknowledge():
-                return self.names.acknowledge(sender, message, now)
-            case Forget():
-                return self.names.forget(sender, message, now)
-            case CreateTopic() | DeleteTopic() | TopicsQuery():
-                return self.topics.request(sender, message, now)
-            case Unsubscribe(subscription=number):
-                return self.clients.unsubscribe(sender, number, now)
-            case _ if isinstance(message, TransactionRequest):
-                return self.producers.receive(sender, message, now)
-            case _ if isinstance(message, RosterRequest):
-                return self.rosters.receive(sender, message, now)
-            case _ if isinstance(message, RangeRequest):
-                return self.ranges.receive(sender, message)
-            case _:
-                raise ProtocolError(f"{type(message).__name__} is not for clients")
 
     # --- time, invariants, figures --------------------------------------------------------------
 
@@ -417,30 +265,38 @@ class Node:
         return Instant(now + self._ahead)
 
     def touch(self) -> None:
-        """Deadlines may be others: for who calls a part of ours, not us."""
+        """Forget the deadlines that are known; call it after driving a part directly."""
         self.is_deadline_known = self._are_others_known = False
 
     def check(self, portion: Portion = WHOLE) -> None:
-        self.streams.check(portion)
-        self.interests.check(portion)
         self.subscribers.check(portion)
-        self.durables.check(portion)
-        self.attachments.check(portion)
-        self.hand_overs.check()
-        self.names.check(portion)
         self.catalogue.check(portion)
-        self.services.check()
+        self.services.check(portion)
 
     @property
     def size(self) -> int:
         """About how many items there are to check."""
-        names = self.names.registry.entries
-        return self.subscribers.subscription_count + len(names) + 8 * len(self.streams.relays)
+        return self.subscribers.subscription_count + self.durable.size
 
     def statistics(self) -> dict[str, object]:
-        return statistics(self.routing, self.clients, self.services) | {"strays": self.strays}
+        """Plain figures by name, for status pages, metrics and checkers."""
+        storeless, subscribers, routing = self.services.storeless, self.subscribers, self.routing
+        unmatched = sum(each.unmatched_count for each in storeless)
+        return {
+            "broker": self.name,
+            "cell": routing.cell,
+            "clients": len(self.connections),
+            "subscriptions": subscribers.subscription_count + unmatched,
+            "delivered": self.connections.delivered,
+            "batch_sizes": list(subscribers.batch_sizes),
+            "ended_slow": subscribers.ended_slow,
+            "failovers": routing.failovers,
+            "sideways": routing.sideways,
+            "neighbour_changes": routing.changes,
+            **self.durable.statistics(),
+            "services": {each.name: each.statistics() for each in storeless},
+        }
 
     def horizon(self, pubend: PubendName) -> int | None:
         """Up to where everything of the pubend is settled here, if subscribers are hosted."""
-        subend = self.streams.subends.get(pubend)
-        return subend.horizon if subend else None
+        return self.durable.horizon(pubend)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gapless.durable.catch_up import CatchUp
 from gapless.durable.consolidated import Consolidated
 from gapless.durable.hand_over import Arrival
-from gapless.durable.subscriptions import Subscriptions
+from gapless.durable.subscriptions import DurableSubscriptions
 from gapless.knowledge.merge import Merge
 from gapless.knowledge.pubend import Pubend
 from gapless.knowledge.relay import Relay
@@ -36,7 +36,7 @@ class Parts:
     sufficiency: type[Sufficiency] = Sufficiency
     stamp: type[Stamp] = Stamp
     starts: type[DeliveryStart] = DeliveryStart
-    durable_subscriptions: type[Subscriptions] = Subscriptions
+    durable_subscriptions: type[DurableSubscriptions] = DurableSubscriptions
     consolidated: type[Consolidated] = Consolidated
     catch_up: type[CatchUp] = CatchUp
     arrival: type[Arrival] = Arrival

@@ -1,7 +1,7 @@
 """Redirects: a request that only some brokers can serve is refused with their names.
 
 A driver turns the names into addresses, and the client repeats the request there; see
-`gapless.client.elsewhere`. What is refused here had no effect, so that nothing happens twice.
+`gapless.client.requests`. What is refused here had no effect, so that nothing happens twice.
 
 A named publisher is bound to one pubend of its topic by its name alone, wherever it connects:
 only the log of that pubend knows which of its events were published before.

@@ -93,6 +93,10 @@ class Routing:
     def is_live(self, peer: BrokerName, now: Instant) -> bool:
         return now < self._answered[peer] + self.config.dead_after
 
+    def announce_catalogue(self, digest: int) -> None:
+        """Send this digest of our catalogue with each ping from now on."""
+        self.catalogue_digest = digest
+
     def fire(self, now: Instant) -> list[Effect]:
         if now < self._ping_due:
             return []

@@ -1,27 +1,22 @@
 """Topics: created, deleted and learnt of while a broker runs.
 
 Theory of operation
-    The catalogue says which topics there are; here its entries become machines, and requests of
-    clients become entries. A topic that comes up gets what one of the network file has from the
-    start; one that goes takes everything along: subscriptions end, durable ones are forgotten,
-    what waits to be published or staged is refused, and the space of all that is given back. Every
-    incarnation of a name has pubends of its own, so that nothing that is still under way meets the
-    next.
-    What a crash leaves undone of a deletion is done at the next start.
-
-A topic of another service stores nothing and has no pubends: `services` does the rest.
+    The catalogue says which topics there are. Here requests of clients become entries of the
+    catalogue, and new entries are applied: the service of a topic gets it, or gives it up. A topic
+    that is deleted takes everything along: its subscriptions end, requests that wait are refused,
+    and its service frees the space. Each incarnation of a name has pubends of its own, so that
+    nothing that is still under way meets the next one.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.core.client_messages import Done, Ended, Refused
-from gapless.core.effects import NO_ROOM, Chop, Delete, Persist, Send, Tell
+from gapless.core.client_messages import Done, Refused
+from gapless.core.effects import NO_ROOM, Send
 from gapless.core.errors import ProtocolError, listed, quoted
 from gapless.core.identity import TOPIC_NAMES, is_topic_name
 from gapless.core.lengths import NAME_BYTES_MAX
-from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_COUNT_MAX
 from gapless.core.topic_messages import (
     CreateTopic,
@@ -30,40 +25,25 @@ from gapless.core.topic_messages import (
     TopicList,
     TopicsQuery,
 )
-from gapless.durable.filtered_log import DELIVERED, HEADS
-from gapless.knowledge import transactions
-from gapless.knowledge.pubend import PROMISES
-from gapless.knowledge.receipts import FLOORS, OWNERS, PUBLISHERS
-from gapless.node.directory.catalogue import entry_of, show_entry, size_of, topic_of
+from gapless.node.directory.catalogue import show_entry, size_of, topic_of
 from gapless.node.directory.owner import choose_hosts, ranking
 from gapless.node.redirect import refuse_elsewhere
-from gapless.propagation.leaf import VIRTUAL_TIMES
-from gapless.propagation.stamp import STAMPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from gapless.core.effects import Effect, Write
+    from gapless.core.effects import Effect
     from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
-    from gapless.core.store import Store
     from gapless.core.topic_messages import TopicNews, TopicQuestion
+    from gapless.node.delivery.connections import ClientConnections
     from gapless.node.directory.catalogue import Catalogue, EntryPersisted
-    from gapless.node.durable.clients import Clients
-    from gapless.node.network import Topic
     from gapless.node.redirect import ClientRequest
-    from gapless.node.service import Services
-    from gapless.node.subscriptions.moves import HandOvers
+    from gapless.node.service import Service
 
 LIST_BYTES_MAX = 12 << 20
 """The longest list of all topics; a longer one is refused."""
 
 REMEDY = "Create it again, or use another."
-
-
-class TopicGone(Message, frozen=True):
-    """To ourselves: what was under way for a topic when it was deleted has ended."""
-
-    entry: TopicEntry
 
 
 class Topics:
@@ -72,18 +52,14 @@ class Topics:
     def __init__(
         self,
         catalogue: Catalogue,
-        clients: Clients,
-        hand_overs: HandOvers,
-        store: Store,
-        services: Services,
+        connections: ClientConnections,
+        services: Mapping[str, Service],
     ) -> None:
+        """`services`: by name."""
         self.catalogue = catalogue
-        self.clients = clients
-        self.hand_overs = hand_overs
-        self.store = store
+        self.connections = connections
         self.services = services
         self.network = catalogue.network
-        self.durables = clients.attachments.durables
 
     # --- what clients ask for -------------------------------------------------------------------
 
@@ -103,17 +79,17 @@ class Topics:
         problem, remedy = self._problem(message)
         if problem:
             return refuse(client, message, problem, remedy)
-        known = catalogue.live(name)
+        current = catalogue.live(name)
         if name not in catalogue.static and catalogue.owner(name) != catalogue.name:
             return self._to_owner(client, message, name)
-        if known is not None and name not in catalogue.writing:
-            problem = how_it_differs(known, message)
+        if current is not None and name not in catalogue.writing:
+            problem = how_it_differs(current, message)
             if not problem:
                 return [Send(client, Done(message.request))]
             return refuse(client, message, problem, "Ask for it as it is, or use another name.")
         old = catalogue.entries.get(name)
         forgotten = catalogue.forget(now) if old is None else []
-        asking = self.clients.subscribers.clients[client]
+        asking = self.connections[client]
         hosts = self._hosts(message)
         if problem := self._lack_of_room(asking.who, len(hosts), is_new=old is None):
             remedy = "Use a name again that was deleted, or delete topics and wait."
@@ -133,8 +109,8 @@ class Topics:
     def _lack_of_room(self, owner: str, pubends: int, *, is_new: bool) -> str:
         """Why there may not be one more topic; empty if there may."""
         names, limit = self.catalogue.names, self.catalogue.config.topics_max
-        waiting = len(self.catalogue.writing - self.catalogue.entries.keys())
-        if is_new and names.total + waiting >= limit:
+        undecided = len(self.catalogue.writing - self.catalogue.entries.keys())
+        if is_new and names.total + undecided >= limit:
             return f"this network has had {limit} names of topics, which is its limit"
         refused = names.refusal(owner, 1) if is_new else ""
         return refused or self.catalogue.pubends.refusal(owner, pubends)
@@ -149,23 +125,18 @@ class Topics:
             return refuse(client, message, problem, "Leave it out there, and restart the brokers.")
         if catalogue.owner(name) not in (None, catalogue.name):
             return self._to_owner(client, message, name)
-        known = catalogue.live(name)
-        if known is None and name not in catalogue.writing:
+        current = catalogue.live(name)
+        if current is None and name not in catalogue.writing:
             remedy = "`gapless topic list` shows those that are there."
             return refuse(client, message, f"there is no topic {quoted(name)}", remedy)
-        entry = known or catalogue.entries.get(name)
+        entry = current or catalogue.entries.get(name)
         if entry is None:
             return self._later(client, message)
         number, hosts, service = entry.incarnation + 1, entry.hosts, entry.service
-        gone = TopicEntry(
+        tombstone = TopicEntry(
             name, number, hosts, service, is_deleted=True, owner=entry.owner, deleted_us=now
         )
-        return self._decide(client, message, gone, now)
-
-    def welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
-        """A broker that is in no network file is linked to us: it is told of all topics that it
-        can serve, now and when there are others."""
-        return self.catalogue.welcome(newcomer)
+        return self._decide(client, message, tombstone, now)
 
     def show(self, client: ClientName, message: TopicsQuery) -> list[Effect]:
         topics = self.catalogue.topics()
@@ -292,79 +263,13 @@ class Topics:
             if entry.name in self.catalogue.static:
                 continue
             if (old := self.network.topic.get(entry.name)) is not None:
-                effects += self._remove(old, now)
+                problem = f"topic {quoted(old.name)} was deleted"
+                effects += self.services[old.service].remove(old, problem, REMEDY, now)
+                self.network.drop_topic(old.name)
             if not entry.is_deleted:
-                effects += self._add(topic_of(entry), now)
-        return effects
-
-    def _add(self, topic: Topic, now: Instant) -> list[Effect]:
-        self.network.put_topic(topic)
-        if topic.service != "durable":
-            return self.services.by_name[topic.service].add(topic, now)
-        interest = self.clients.interests.add(topic, now)
-        self.clients.streams.add(topic, now)
-        survivors = self.durables.survivors(topic.name)
-        return interest.begin(now, survivors) if interest is not None else []
-
-    def _remove(self, topic: Topic, now: Instant) -> list[Effect]:
-        streams = self.clients.streams
-        problem = f"topic {quoted(topic.name)} was deleted"
-        if topic.service != "durable":
-            self.network.drop_topic(topic.name)
-            return self.services.by_name[topic.service].remove(topic, problem, REMEDY, now)
-        effects: list[Effect] = []
-        for pubend in topic.pubends:
-            if (hosted := streams.pubends.get(pubend.name)) is not None:
-                for each in (*hosted.waiting, *hosted.writing):
-                    effects += refuse(each.client, each.message, problem, REMEDY)
-                effects += hosted.transactions.refuse_all(problem, REMEDY)
-        effects += self._end_subscriptions(topic, problem)
-        streams.remove(topic)
-        self.durables.remove([pubend.name for pubend in topic.pubends])
-        self.clients.interests.remove(topic)
-        self.network.drop_topic(topic.name)
-        # What is being written may still become durable: look again when all of it is.
-        return [*effects, Persist((), (Tell(TopicGone(entry_of(topic))),))]
-
-    def gone(self, message: TopicGone) -> list[Effect]:
-        """All that was ever written for a topic that was deleted is durable: delete that."""
-        writes = leftovers(topic_of(message.entry), self.store, self.catalogue.name)
-        return [Persist(tuple(writes))] if writes else []
-
-    def _end_subscriptions(self, topic: Topic, problem: str) -> list[Effect]:
-        clients, remedy = self.clients, REMEDY
-        effects: list[Effect] = []
-        for key, (message, _) in list(clients.waiting.items()):
-            if message.topic == topic.name:
-                clients.stop_waiting(key)
-                effects += refuse(key[0], message, problem, remedy)
-        for name, number in clients.subscribers.of_topic(topic.name):
-            clients.subscribers.remove(name, number)
-            effects.append(Send(name, Ended(number, problem, remedy)))
-        for subscription in self.durables.subscriptions.all():
-            if subscription.definition.topic == topic.name:
-                ended = subscription.definition.name
-                self.hand_overs.forget(ended)
-                effects += clients.attachments.finish(ended, problem, [], remedy)
-        return effects
-
-    def start(self) -> list[Effect]:
-        """What a crash left undone of deletions: give space back, forget subscriptions."""
-        effects: list[Effect] = []
-        for entry in self.catalogue.entries.values():
-            if entry.is_deleted:
-                before = entry.incarnation - 1
-                gone = TopicEntry(entry.name, before, entry.hosts, entry.service)
-                effects += self.gone(TopicGone(gone))
-        for subscription in self.durables.subscriptions.all():
-            topic = subscription.definition.topic
-            known = self.catalogue.entries.get(topic)
-            if known is None or topic in self.catalogue.static:
-                continue
-            if subscription.since.keys() != {each.name for each in topic_of(known).pubends}:
-                problem = f"topic {quoted(topic)} was deleted"
-                ended = subscription.definition.name
-                effects += self.clients.attachments.finish(ended, problem, [])
+                topic = topic_of(entry)
+                self.network.put_topic(topic)
+                effects += self.services[topic.service].add(topic, now)
         return effects
 
 
@@ -372,36 +277,18 @@ def refuse(client: ClientName, message: ClientRequest, problem: str, remedy: str
     return [Send(client, Refused(message.request, problem, remedy))]
 
 
-def how_it_differs(known: TopicEntry, wanted: CreateTopic) -> str:
+def how_it_differs(current: TopicEntry, wanted: CreateTopic) -> str:
     """Why the topic that is there is not what is asked for; empty if it is."""
-    hosts = wanted.hosts or known.hosts[: wanted.pubends]
-    if (known.service, known.ordered) == (wanted.service, wanted.ordered) != ("durable", False):
+    hosts = wanted.hosts or current.hosts[: wanted.pubends]
+    if (current.service, current.ordered) == (wanted.service, wanted.ordered) != ("durable", False):
         return ""
-    same_count = len(known.hosts) == (len(wanted.hosts) or wanted.pubends)
+    same_count = len(current.hosts) == (len(wanted.hosts) or wanted.pubends)
     retention = (wanted.retention_us, wanted.retention_bytes)
     if (
         same_count
-        and hosts == known.hosts
-        and known.service == wanted.service
-        and retention == (known.retention_us, known.retention_bytes)
+        and hosts == current.hosts
+        and current.service == wanted.service
+        and retention == (current.retention_us, current.retention_bytes)
     ):
         return ""
-    return f"topic {quoted(known.name)} exists, but otherwise: {show_entry(known)}"
-
-
-def leftovers(topic: Topic, store: Store, here: BrokerName) -> list[Write]:
-    """The writes that leave nothing of a topic here; none if nothing durable is left."""
-    writes: list[Write] = []
-    for pubend in topic.pubends:
-        name = pubend.name
-        for stream in (f"log/{name}", f"filtered/{name}"):
-            start, end = store.bounds(stream)
-            if start < end:
-                writes.append(Chop(stream, end))
-        tables = [f"{each}/{name}" for each in (PUBLISHERS, OWNERS)]
-        facts = [(table, key) for table in tables for key in store.items(table)]
-        facts += [(each, name) for each in (PROMISES, FLOORS, DELIVERED, HEADS)]
-        writes += [Delete(*fact) for fact in facts if store.get(*fact) is not None]
-        writes += transactions.leftovers(name, store)
-    facts = [(STAMPS, f"{topic.label}@{here}"), (VIRTUAL_TIMES, topic.label)]
-    return writes + [Delete(*fact) for fact in facts if store.get(*fact) is not None]
+    return f"topic {quoted(current.name)} exists, but otherwise: {show_entry(current)}"

@@ -7,11 +7,11 @@ Theory of operation
     it was delivered, lost, doubled or never wanted. The order is judged over the first delivery of
     each tick, in the order of the lines: within a pubend, or within the topic for a total order.
     A loss that was told as a gap is no violation. All of it is Spark's own aggregates and joins;
-    nothing is collected but one row a subscription.
+    nothing is collected but one row for each subscription.
 
 What is judged
-    `known` says for which ticks of each pubend what was published is known. A delivery outside of
-    them cannot be judged and is counted as such; doubles and order are judged everywhere.
+    `whole` says of which ticks of each pubend everything that was published is there. A delivery of
+    another tick cannot be judged and is counted as such; doubles and order are judged everywhere.
 
 Cost: one match of all published events, one shuffle of all pairs and deliveries, one sort of the
 deliveries.
@@ -28,9 +28,9 @@ from pyspark.sql import functions as sql
 from gapless.core.errors import FilterError, UsageError
 from gapless.core.ticks import TICK_MAX
 from gapless.core.token import Token
-from gapless.pipelines.audience import write_audience
 from gapless.pipelines.journals import read_journals
-from gapless.pipelines.match import match
+from gapless.pipelines.match import match, match_replay
+from gapless.pipelines.subscription_table import write_subscriptions
 from gapless.pipelines.verdict import PROBLEMS, Verdict
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from gapless.pipelines.replay import Replay, ReplayPlan
 
 KEY = ("subscription", "pubend", "tick")
 BOUNDS = (
@@ -48,11 +50,11 @@ KNOWN = "map<string, struct<low: long, high: long>>"
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditedSubscription:
     """One subscription: what it asked for, and where it wrote down what came.
 
-    `start`: a token, "earliest" (all that is known) or "first" (its first delivery of a pubend).
-    `end`: a token, "latest" (all that is known) or "last" (its last delivery of a pubend).
+    `start`: a token, "earliest" (all that was published) or "first" (its first delivery of a
+    pubend). `end`: a token, "latest" (all that was published) or "last" (its last delivery).
     """
 
     name: str
@@ -65,17 +67,17 @@ class Audited:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """By subscription what was found, and every violation as a row (…, tick, problem).
+    """The verdict on each subscription, and every violation as a row (…, tick, problem).
 
-    What they are made of is kept by Spark until `close`.
+    Spark keeps the frames behind them until `close`.
     """
 
     verdicts: list[Verdict]
     details: DataFrame
-    _kept: tuple[DataFrame, ...]
+    _frames: tuple[DataFrame, ...]
 
     def close(self) -> None:
-        for each in self._kept:
+        for each in self._frames:
             each.unpersist()
 
     @property
@@ -85,17 +87,18 @@ class Findings:
 
 def audit(
     spark: SparkSession,
-    published: DataFrame,
-    subscriptions: Sequence[Audited],
+    published: DataFrame | tuple[Replay, ReplayPlan],
+    subscriptions: Sequence[AuditedSubscription],
     work: str | Path,
-    known: Mapping[str, tuple[int, int]] | None = None,
+    whole: Mapping[str, tuple[int, int]] | None = None,
 ) -> Findings:
-    """Judge all subscriptions of one topic. `published` has pubend, tick and attributes.
+    """Judge all subscriptions of one topic by what was published: what a lake and a log have, or a
+    DataFrame with pubend, tick and attributes.
 
-    `work` is a folder that workers see too. `known`: by pubend, the ticks of which everything that
-    was published is in `published`; all ticks if left out.
+    `work` is a folder that workers see too. `whole`: by pubend, the ticks of which everything that
+    was published is in the DataFrame; all ticks if left out.
     """
-    _, refusals = write_audience(((each.name, each.condition) for each in subscriptions), work)
+    _, refusals = write_subscriptions(((each.name, each.condition) for each in subscriptions), work)
     if refusals:
         first = refusals[0]
         raise FilterError(f"subscription {first.name!r}: {first.reason}")
@@ -107,20 +110,25 @@ def audit(
     if not journals:
         raise UsageError("there is no journal to audit", "Give each subscription its journals.")
     lines = read_journals(spark, journals)
-    return _judge(spark, match(published, str(work)), lines, subscriptions, known)
+    if isinstance(published, tuple):
+        replay, planned = published
+        wanted, whole = match_replay(spark, replay, planned, str(work)), planned.whole()
+    else:
+        wanted = match(published, str(work))
+    return _judge(spark, wanted, lines, subscriptions, whole)
 
 
 def _judge(
     spark: SparkSession,
     wanted: DataFrame,
     lines: DataFrame,
-    subscriptions: Sequence[Audited],
-    known: Mapping[str, tuple[int, int]] | None,
+    subscriptions: Sequence[AuditedSubscription],
+    whole: Mapping[str, tuple[int, int]] | None,
 ) -> Findings:
     lines = lines.persist()
     came = lines.where("tick IS NOT NULL")
     both = _both(wanted, came).persist()  # it is looked at twice, and matching costs most
-    scope = _scope(spark, came, subscriptions, known)
+    scope = _scope(spark, came, subscriptions, whole)
     pairs = _classified(both, scope, lines.where("gap IS NOT NULL"))
     ordered = _reordered(came, spark.createDataFrame(_bounds(subscriptions), BOUNDS))
     details = pairs.select(*KEY, sql.explode("problems").alias("problem")).unionByName(
@@ -148,7 +156,7 @@ def _judge(
     return Findings(verdicts, details, (lines, both))
 
 
-def _bounds(subscriptions: Sequence[Audited]) -> list[tuple[object, ...]]:
+def _bounds(subscriptions: Sequence[AuditedSubscription]) -> list[tuple[object, ...]]:
     return [
         (
             each.name,
@@ -165,8 +173,8 @@ def _bounds(subscriptions: Sequence[Audited]) -> list[tuple[object, ...]]:
 def _scope(
     spark: SparkSession,
     came: DataFrame,
-    subscriptions: Sequence[Audited],
-    known: Mapping[str, tuple[int, int]] | None,
+    subscriptions: Sequence[AuditedSubscription],
+    whole: Mapping[str, tuple[int, int]] | None,
 ) -> DataFrame:
     """By subscription: its bounds, and by pubend its first and last tick and what is known."""
     extents = came.groupBy("subscription", "pubend").agg(
@@ -176,10 +184,10 @@ def _scope(
         _as_map("pubend", "first").alias("firsts"), _as_map("pubend", "last").alias("lasts")
     )
     bounds = spark.createDataFrame(_bounds(subscriptions), BOUNDS)
-    spans = [(name, low, high) for name, (low, high) in (known or {}).items()]
+    spans = [(name, low, high) for name, (low, high) in (whole or {}).items()]
     table = spark.createDataFrame(spans, "pubend string, low long, high long")
     judged = _as_map("pubend", sql.struct("low", "high"))
-    if known is None:
+    if whole is None:
         judged = sql.first(sql.lit(None))
     bounds = bounds.crossJoin(table.agg(judged.cast(KNOWN).alias("known")))
     return sql.broadcast(bounds.join(by_name, "subscription", "left"))

@@ -1,10 +1,11 @@
-"""Manifest: which ticks of each pubend a lake has, and in which files.
+"""Manifest: which ticks of each pubend a lake has, in which files, and what their columns mean.
 
 Theory of operation
-    A pubend is covered from one tick to another without interruption; what was already released
-    when the archive came by is listed as lost. A file is named by its first tick and may grow: it
-    is replaced by one with more events under the same name. So a reader takes from each file the
-    ticks that the manifest gives it and no more, and never sees an event twice, or half a file.
+    A pubend is covered from one tick to another without interruption. What was released before the
+    archive came is listed as lost. Files never change. A file that grows is a new file: the next
+    manifest names the new file and lists the old one as replaced, for the writer to remove.
+    A file's row groups are listed by their first ticks, so that a plan can share one file among
+    many workers without opening it.
 
 Invariants
     I1  files of a pubend are in order, do not overlap, and lie within what is covered
@@ -19,11 +20,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gapless.core.errors import StorageCorruptError
 from gapless.core.token import Token
+from gapless.pipelines.lake_schema import LakeSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-VERSION = 1
+VERSION = 2
+"""1 was the layout with attributes as maps, which was never released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +38,12 @@ class LakeFile:
     end: int
     rows: int
     bytes: int
+    groups: tuple[int, ...] = ()
+    """The first tick of each row group."""
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class Coverage:
     """One pubend: what of it is in the lake."""
 
     start: int
@@ -60,10 +65,13 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A topic's part of a lake at one moment."""
+    """A topic's part of a lake at one moment. `number` counts the commits before it, and itself."""
 
     topic: str
-    pubends: dict[str, Covered] = field(default_factory=dict)
+    number: int = 0
+    schema: LakeSchema = field(default_factory=LakeSchema)
+    pubends: dict[str, Coverage] = field(default_factory=dict)
+    replaced_files: tuple[str, ...] = ()
 
     @property
     def token(self) -> Token:
@@ -72,7 +80,11 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        return sum(file.rows for covered in self.pubends.values() for file in covered.files)
+        return sum(file.rows for file in self.files)
+
+    @property
+    def files(self) -> list[LakeFile]:
+        return [file for covered in self.pubends.values() for file in covered.files]
 
     def to_json(self) -> str:
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
@@ -83,16 +95,22 @@ class Manifest:
             found = json.loads(text)
             if found["version"] != VERSION:
                 raise ValueError(f"version {found['version']}")
-            pubends = {name: _covered(each) for name, each in found["pubends"].items()}
-            return cls(found["topic"], pubends)
-        except (ValueError, KeyError, TypeError) as error:
+            columns = found["schema"]["columns"].items()
+            return cls(
+                found["topic"],
+                found["number"],
+                LakeSchema({name: (str(pair[0]), str(pair[1])) for name, pair in columns}),
+                {name: _covered(each) for name, each in found["pubends"].items()},
+                tuple(found["replaced_files"]),
+            )
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise StorageCorruptError(
                 f"the lake's manifest cannot be read: {error}",
                 "Use the version of gapless that wrote it, or restore the file.",
             ) from None
 
 
-def _covered(found: dict[str, Any]) -> Covered:
-    files = tuple(LakeFile(**each) for each in found["files"])
+def _covered(found: dict[str, Any]) -> Coverage:
+    files = tuple(LakeFile(**{**each, "groups": tuple(each["groups"])}) for each in found["files"])
     lost = tuple((int(low), int(high)) for low, high in found["lost"])
-    return Covered(found["start"], found["end"], lost, files)
+    return Coverage(found["start"], found["end"], lost, files)

@@ -1,4 +1,4 @@
-"""A Spark session for a job on this machine or a cluster, with what all our jobs want set."""
+"""Session: a Spark session on this machine or a cluster, with the settings that our jobs want."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ QUICK = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.metricsEnabled": "false",
 }
-"""For sessions that have little to do and should do it soon: demos and tests."""
+"""Settings for short jobs, which should start soon: demos and tests."""
 
 UNCHECKED = {
     "ARROW_ENABLE_UNSAFE_MEMORY_ACCESS": "true",
     "ARROW_ENABLE_NULL_CHECK_FOR_GET": "false",
 }
-"""For the virtual machines: Spark asks Arrow for each value by itself, within bounds, and for null
-before; that Arrow tests both again makes taking over lists of numbers half as dear again."""
+"""Settings of the virtual machines. Spark checks bounds and nulls before it asks Arrow for a value;
+Arrow's own checks would make lists of numbers half as dear again."""
 
 
 def make_session(master: str, settings: Mapping[str, str] | None = None) -> SparkSession:

@@ -1,18 +1,18 @@
-"""Boxes: a wide net over very many conjunctions, cast with array operations.
+"""Boxes: a coarse pre-selection among very many conjunctions, with array operations.
 
 Theory of operation
-    Each constraint lies within an interval of floats, so a conjunction lies within a box, and one
-    conjunction can cover another only if its box holds the other's and it constrains no more
-    attributes. The latter is compared for all rows at once, the former for those that are left
-    if they are few. What is caught is tested exactly by whoever asked. Rounding is harmless: the
-    mapping keeps order, so nothing ever slips through.
+    Each constraint lies within an interval of floats, so a conjunction lies within a box. One
+    conjunction can cover another only if its box contains the other's and it constrains no more
+    attributes. The latter is compared for all rows at once, the former only for the rows that are
+    left if they are few. The caller tests the selected rows exactly. Rounding is harmless: the
+    mapping keeps order, so no row is ever missed.
 
 Invariants
-    I1  if a covers b, then `covering(b)` catches a and `covered(a)` catches b
+    I1  if a covers b, then `covering(b)` selects a and `covered(a)` selects b
 
 Cost: about 8 bytes for each row and bound; 0.3 ns for each row, and again for each bound if many
-rows have fitting attributes. At most `COLUMNS_MAX` attributes have
-columns; those beyond are not compared here. numpy is imported with this module and not before.
+rows have fitting attributes. At most `COLUMNS_MAX` attributes have columns; further ones are not
+compared here. numpy is imported with this module and not before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLUMNS_MAX = 32
 BITS_MAX = 63
 ROWS_MIN = 1024
 FEW = 8
-"""Rows are few if they are at most one in so many."""
+"""Rows are few if they are at most one in this many."""
 
 FREE = np.uint64(1) << np.uint64(63)
 """The mark of a row that is not in use; no conjunction has it."""
@@ -94,7 +94,8 @@ class Boxes:
         high_test: np.ufunc,
         roots: bool,
     ) -> Iterator[int]:
-        """Of the rows whose attributes fit, those whose bounds do: one by one if they are few."""
+        """Of the rows whose attributes fit, those whose bounds fit too: one by one if they are
+        few."""
         if roots:
             fitting &= self._is_root[: self._end]
         if np.count_nonzero(fitting) * FEW > self._end:
@@ -116,7 +117,7 @@ class Boxes:
                 yield *self._columns[name], bounds_of(constraint)
 
     def _mark(self, conjunction: Conjunction) -> np.uint64:
-        """One bit for each attribute and residual; with very many, some share one."""
+        """One bit for each attribute and residual; with very many, some share a bit."""
         mark = np.uint64(0)
         for part in (*(name for name, _ in conjunction.constraints), *conjunction.residuals):
             bit = self._bits.get(part)
@@ -148,13 +149,13 @@ class Boxes:
 
 
 def _numbers(rows: NDArray[np.intp]) -> Iterator[int]:
-    """The rows, a piece at a time: mostly the first few are all that is looked at."""
+    """The rows, a piece at a time: callers mostly look at the first few only."""
     for start in range(0, len(rows), 256):
         yield from rows[start : start + 256].tolist()
 
 
 def bounds_of(constraint: Constraint) -> tuple[float, float]:
-    """An interval that holds all its values; if one constraint includes another, so do these."""
+    """An interval that contains all values; if one constraint includes another, so do these."""
     match constraint:
         case Numbers(low, high, values=values):
             return (float(values[0]), float(values[-1])) if values else (float(low), float(high))
@@ -171,6 +172,6 @@ def bounds_of(constraint: Constraint) -> tuple[float, float]:
 
 
 def _rank(text: str) -> float:
-    """Where a string stands among all, by its first characters; exact in 53 bits."""
+    """The rank of a string among all, by its first characters; exact in 53 bits."""
     first, second, third = (ord(character) for character in (text[:3] + "\0\0\0")[:3])
     return float(first << 32 | second << 11 | third >> 10)

@@ -2,25 +2,24 @@
 
 Theory of operation
     The broker's vector says, for each leaf below, how much of its subscriptions is in the sets of
-    the child cells. A change applies only on top of exactly the vector that it was made for: then
-    the sets are a function of the vector, and every broker with the same vector has the same.
-    What the change does to the roots of all children together goes up as a change of our own. One
-    that only added, all of which came through, may be applied wherever the incoming one may;
-    any other was made for our old vector and applies only to that.
-    The broker to which a cell below sent its change sends ours up, and passes the incoming one to
-    its siblings, which apply it and keep quiet. They need not agree: a broker that missed
-    something lags, has a smaller vector, and is found out by whoever trusts vectors.
-    A broker that lags (the change builds on more than it knows, or a message's vector knows more)
-    or that was overtaken (the change builds on less) asks the cell below for its whole state.
-    The first on the way down that knows enough answers, at last the leaf. Two states that cannot
-    be compared are united: that matches too much, never too little, and is told to nobody.
-    With `history_max`, a change that changes no root is not told either (`history`).
+    the child cells. A change applies only on top of exactly the vector that it was made for. So the
+    sets are a function of the vector, and every broker with the same vector has the same sets.
+    What the change does to the roots of all children together goes up as a change of this broker.
+    If that change only added roots, all of which came with the incoming one, it may be applied
+    wherever the incoming one may; any other change was made for the old vector and applies only to
+    that. The broker to which a cell below sent its change sends its own up, and passes the incoming
+    one to its siblings, which apply it and stay quiet. They need not agree: a broker that missed
+    something lags, has a smaller vector, and brokers that compare vectors notice.
+    A broker lags if a change builds on more than it knows, or a message's vector knows more. It was
+    overtaken if a change builds on less. In both cases it asks the cell below for its whole state.
+    The first broker on the way down that knows enough answers, at last the leaf. Two states that
+    cannot be compared are united: that matches too much, never too little, and is told to nobody.
 
 Invariants (checked by `check`)
     I1  the graph counts each condition once for each child that has it
     I2  the vector never moves back, and has elements of leaves below only
     I3  at most `changes_pending_max` changes wait (beyond it the oldest goes; a state repairs it)
-    I4  while a child is not exact, its state is asked for, and nothing is told about us
+    I4  while a child is not exact, its state is asked for, and nothing is told about this broker
 
 Source: Middleware 2004, sec. 3.4, 4. Deviations: the constraint is equality (the paper says
 "satisfied"; with "at least" a condition can be lost: tests/papers/test_middleware2004.py); an
@@ -37,7 +36,6 @@ from gapless.core.outgoing import ToBroker, ToCell, ToSiblings
 from gapless.propagation.child import Child
 from gapless.propagation.condition import ConditionReader, show_all, show_removed
 from gapless.propagation.graph import ConjunctionGraph
-from gapless.propagation.history import History
 from gapless.propagation.vector import agrees, is_at_least, join, restrict, without_zeros
 
 if TYPE_CHECKING:
@@ -47,48 +45,42 @@ if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.core.identity import BrokerName, CellName, Instant
     from gapless.filters.normal import Conjunction
+    from gapless.propagation.actions import Outgoing
     from gapless.propagation.graph import RootChange
-    from gapless.propagation.outgoing import Outgoing
-    from gapless.propagation.timing import Timing
+    from gapless.propagation.timing import PropagationTiming
 
 
-class Pending(NamedTuple):
-    """A change that waits for what it builds on, its conditions read."""
+class PendingChange(NamedTuple):
+    """A change, already read, that waits for what it builds on."""
 
     change: SubscriptionChange
     added: list[Conjunction]
     removed: list[Conjunction]
-    is_ours: bool  # to send up: it did not come from a sibling
+    is_ours: bool  # this broker sends it up: it did not come from a sibling
 
 
 class Branch:
-    """One broker, seen from one cell above it (or as a root). Sans-IO: see the docstring."""
+    """One broker, as one cell above it sees it (or as a root). Sans-IO: see the docstring."""
 
     def __init__(
         self,
         cell: CellName,
         upstream: CellName | None,
         below: Mapping[CellName, Iterable[str]],
-        timing: Timing,
-        *,
-        covering: bool = True,
-        history_max: int = 0,
+        timing: PropagationTiming,
     ) -> None:
-        """`history_max`: so many vectors of equal roots may go untold; 0: every change is told."""
         self.cell = cell
         self.upstream = upstream
         self.timing = timing
-        self.graph = ConjunctionGraph(covering=covering)
+        self.graph = ConjunctionGraph()
         self.children = {
             cell: Child(cell, leaves, self.graph, timing) for cell, leaves in sorted(below.items())
         }
         self.leaves = frozenset(leaf for child in self.children.values() for leaf in child.leaves)
         self.vector: Vector = {}
-        self.pending: list[Pending] = []
-        has_history = history_max and upstream is not None
-        self.history = History(self.leaves, history_max) if has_history else None
-        self._asking: dict[BrokerName, Vector] = {}  # brokers above, by what they want
-        self._owes_state = False  # something was not told while a child was not exact
+        self.pending_changes: list[PendingChange] = []
+        self._open_questions: dict[BrokerName, Vector] = {}  # of brokers above, with what they want
+        self._owes_state = False  # a change was not told while a child was not exact
         self._reader = ConditionReader()
 
     @property
@@ -101,14 +93,8 @@ class Branch:
         return all(child.is_exact for child in self.children.values())
 
     def matches(self, cell: CellName, attributes: Mapping[str, Value]) -> bool:
-        """Does, as far as we know, anybody behind this cell want the event?"""
+        """Does a known subscription behind this cell match the event?"""
         return self.children[cell].matches(attributes)
-
-    def raised(self, vector: Mapping[str, int]) -> Vector:
-        """The vector of a message or silence as it passes here: higher, if nothing that counts
-        only under the higher one could have been filtered away under this one."""
-        higher = self.history.raised(vector) if self.history is not None else None
-        return join(vector, higher or {})
 
     # --- from below -----------------------------------------------------------------------------
 
@@ -119,7 +105,7 @@ class Branch:
         if is_at_least(self.vector, change.vector):
             return []
         added, removed = self._reader.read_all(change.added, change.removed)
-        pending = Pending(change, added, removed, not from_sibling)
+        pending = PendingChange(change, added, removed, not from_sibling)
         out: list[Outgoing] = [] if from_sibling else [ToSiblings(change)]
         if not self.applies(change):
             self._wait_for(child, pending, now)
@@ -130,7 +116,7 @@ class Branch:
     def applies(self, change: SubscriptionChange) -> bool:
         return agrees(self.vector, change.constraint)
 
-    def _apply(self, child: Child, pending: Pending) -> list[Outgoing]:
+    def _apply(self, child: Child, pending: PendingChange) -> list[Outgoing]:
         change, old = pending.change, self.vector
         child.change(pending.added, pending.removed)
         self.vector = join(self.vector, change.vector)
@@ -150,48 +136,34 @@ class Branch:
         is_ours: bool,
         is_step: bool = True,
     ) -> list[Outgoing]:
-        """We came to know what is behind `vector`: tell the cell above, if that is on us. If it
-        was a step from one exact state to another, tell what it changed, else (later) all."""
-        constraint = constraint or restrict(old, self.leaves)
-        if self.history is not None:
-            if self._stays_below(roots, is_step):
-                return []
-            if self.history.told != restrict(old, self.leaves):
-                vector, constraint = without_zeros(self.vector), self.history.told
-            self.history.tell()  # be it by us or by a sibling
+        """Tell the cell above that this broker now knows what is behind `vector`, if that is its
+        task. After a step between two exact states it tells the change, else (later) the state."""
         if not is_ours or self.upstream is None:
             return []
         if not (self.is_exact and is_step):
             self._owes_state = True
             return []
         added, removed = show_all(roots.added), show_removed(roots.removed)
+        constraint = constraint or restrict(old, self.leaves)
         ours = SubscriptionChange(self.cell, vector, constraint, added, removed)
         return [ToCell(self.upstream, ours)]
 
-    def _stays_below(self, roots: RootChange, is_step: bool) -> bool:
-        """Remember where we are. Is it nothing that the cell above must be told now?"""
-        assert self.history is not None
-        if not (self.is_exact and is_step):
-            self.history.forget(self.vector)
-            return False
-        self.history.advance(self.vector, same_roots=not roots)
-        return not roots and not self.history.must_tell
-
-    def _wait_for(self, child: Child, pending: Pending, now: Instant) -> None:
-        """Keep what may apply later; ask for the state behind it in any case."""
+    def _wait_for(self, child: Child, pending: PendingChange, now: Instant) -> None:
+        """Keep a change that may apply later; ask for the state behind it in any case."""
         constraint, vector = pending.change.constraint, pending.change.vector
         if not any(self.vector.get(leaf, 0) > time for leaf, time in constraint.items()):
-            self.pending.append(pending)
-            del self.pending[: -self.timing.changes_pending_max]
+            self.pending_changes.append(pending)
+            del self.pending_changes[: -self.timing.changes_pending_max]
         child.want(join(restrict(self.vector, child.leaves), constraint, vector), now)
 
     def _advanced(self, now: Instant) -> list[Outgoing]:
-        """Our vector has grown: try what waits, want what is overtaken, answer who asked."""
+        """After the vector has grown: apply waiting changes, ask for the state behind overtaken
+        ones, answer open questions."""
         out: list[Outgoing] = []
         progress = True
         while progress:
             progress = False
-            waiting, self.pending = self.pending, []
+            waiting, self.pending_changes = self.pending_changes, []
             for each in waiting:
                 child = self.children[each.change.cell]
                 if is_at_least(self.vector, each.change.vector):
@@ -208,15 +180,15 @@ class Branch:
         return out
 
     def _tell_state(self) -> list[Outgoing]:
-        """Tell our state to those who asked for it and to whom we owe it."""
+        """Send the state to the cell above if it is owed, and to brokers that asked for it."""
         out: list[Outgoing] = []
         if self._owes_state and self.upstream is not None:
             out.append(ToCell(self.upstream, self._state()))
         self._owes_state = False
-        for asker, wanted in sorted(self._asking.items()):
+        for asker, wanted in sorted(self._open_questions.items()):
             if is_at_least(self.vector, wanted):
                 out.append(ToBroker(asker, self._state()))
-                del self._asking[asker]
+                del self._open_questions[asker]
         return out
 
     def receive_state(
@@ -236,7 +208,7 @@ class Branch:
             child.unite(conditions)
             child.want(join(known, state.vector), now)
         self.vector = join(self.vector, state.vector)
-        # One that is no news was repeated from below because something above did not come.
+        # A state that is no news was repeated from below, because something above did not come.
         out += self._grown(
             self.graph.take_change(),
             state.vector,
@@ -247,9 +219,9 @@ class Branch:
         return out + self._advanced(now)
 
     def _repeat(self, vector: Vector, known: Vector) -> list[Outgoing]:
-        """A state came that is older than what we have, for its sender lags. If it knows as much
-        as we do of some leaf, that one may have repeated its own because something above did not
-        come, and all that it repeats may come by way of that sender: tell what we have."""
+        """Handle a state that is older than ours: its sender lags. If it knows as much of some leaf
+        as we do, that leaf may have repeated its state because something above did not come, and
+        all its repeats may take the way over that sender. So tell our state."""
         if not any(known.get(leaf) == time for leaf, time in vector.items()):
             return []
         nothing = self.graph.take_change()
@@ -274,16 +246,16 @@ class Branch:
     def receive_nack(
         self, asker: BrokerName, nack: SubscriptionNack, now: Instant
     ) -> list[Outgoing]:
-        """A broker above lags: answer, or find out below what it lacks, and then answer."""
+        """Answer a broker above that lags, at once or after asking below."""
         wanted = restrict(nack.wanted, self.leaves & nack.wanted.keys())
         if self.is_exact and is_at_least(self.vector, wanted):
             return [ToBroker(asker, self._state())]
-        self._asking[asker] = join(self._asking.get(asker, {}), wanted)
+        self._open_questions[asker] = join(self._open_questions.get(asker, {}), wanted)
         self.notice(wanted, now)
         return []
 
     def notice(self, vector: Mapping[str, int], now: Instant) -> None:
-        """A message with this vector came: want what it counts on and we do not know."""
+        """Ask for what a message's vector counts on and this broker does not know."""
         for child in self.children.values():
             theirs = restrict(vector, child.leaves & vector.keys())
             if not is_at_least(self.vector, theirs):
@@ -296,11 +268,9 @@ class Branch:
 
     def check(self) -> None:
         self.graph.check()
-        if self.history is not None:
-            self.history.check()
         for child in self.children.values():
             child.check(self.vector)
             assert all(one in self.graph for one in child.conditions), "I1"
             assert child.is_exact or child.deadline is not None, "I4"
         assert self.vector.keys() <= self.leaves, "I2"
-        assert len(self.pending) <= self.timing.changes_pending_max, "I3"
+        assert len(self.pending_changes) <= self.timing.changes_pending_max, "I3"

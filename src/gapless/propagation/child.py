@@ -1,17 +1,16 @@
 """Child: what a broker knows of the subscriptions behind one cell below it.
 
 Theory of operation
-    The conditions are those that the child's subtree has told, less those that others of them
-    cover: exactly the roots of all subscriptions there as of the child's part of the broker's
-    vector. Only when two states that cannot be compared were united do they match more than
-    that; then the child is not `exact`, and matching is still right but nothing must be told
-    to others on the strength of it.
-    A child of which more is known to exist is *wanted*: its state is asked for after a moment,
-    and again, until it has come.
+    The conditions are those that the child's subtree has told, without those that others of them
+    cover: exactly the roots of all subscriptions there, as of the child's part of the broker's
+    vector. Only after two incomparable states were united do they match more than that. Then the
+    child is not `exact`: matching is still right, but nothing may be told to others because of it.
+    If more is known to exist behind a child than is known of it, the broker asks for its state
+    after a moment, and again, until the state has come.
 
 Invariants (checked by `check`)
     I1  no condition of the child covers another one
-    I2  while the child is wanted, there is a deadline
+    I2  while a vector is wanted of the child, there is a deadline
 
 Source: Middleware 2004, sec. 3.4, 4.
 """
@@ -25,7 +24,7 @@ from gapless.core.identity import Instant
 from gapless.core.outgoing import ToCell
 from gapless.filters.matcher import Matcher
 from gapless.propagation.condition import show_conjunction
-from gapless.propagation.graph import Nearby
+from gapless.propagation.graph import CoverRelations
 from gapless.propagation.vector import is_at_least, join, restrict, without_zeros
 
 if TYPE_CHECKING:
@@ -35,16 +34,20 @@ if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.core.identity import CellName
     from gapless.filters.normal import Conjunction
+    from gapless.propagation.actions import Outgoing
     from gapless.propagation.graph import ConjunctionGraph
-    from gapless.propagation.outgoing import Outgoing
-    from gapless.propagation.timing import Timing
+    from gapless.propagation.timing import PropagationTiming
 
 
 class Child:
     """One cell below. `graph` is the broker's own, over all of its children."""
 
     def __init__(
-        self, cell: CellName, leaves: Iterable[str], graph: ConjunctionGraph, timing: Timing
+        self,
+        cell: CellName,
+        leaves: Iterable[str],
+        graph: ConjunctionGraph,
+        timing: PropagationTiming,
     ) -> None:
         self.cell = cell
         self.leaves = frozenset(leaves)
@@ -53,7 +56,7 @@ class Child:
         self.conditions: dict[Conjunction, str] = {}
         self.matcher: Matcher[str] = Matcher()
         self.is_exact = True
-        self.wanted: Vector = {}
+        self.wanted_vector: Vector = {}
         self.deadline: Instant | None = None
 
     def matches(self, attributes: Mapping[str, Value]) -> bool:
@@ -84,7 +87,7 @@ class Child:
         mine = self.conditions
         if one in mine:
             return
-        nearby = Nearby([], [])
+        nearby = CoverRelations([], [])
         for node in self.graph.coverers(one):
             if node.conjunction in mine:
                 return
@@ -104,27 +107,26 @@ class Child:
     # --- asking ---------------------------------------------------------------------------------
 
     def want(self, wanted: Mapping[str, int], now: Instant) -> None:
-        """There is more behind this cell than we know."""
-        self.wanted = join(self.wanted, restrict(wanted, self.leaves & wanted.keys()))
+        """Ask for the state behind this cell: it has at least this vector."""
+        self.wanted_vector = join(self.wanted_vector, restrict(wanted, self.leaves & wanted.keys()))
         if self.deadline is None:
             self.deadline = Instant(now + self.timing.lag_patience)
 
     def settle(self, vector: Mapping[str, int]) -> None:
-        """Want no more, if what was wanted has come."""
-        if self.is_exact and is_at_least(vector, self.wanted):
-            self.wanted = {}
+        """Stop asking, if what was wanted has come."""
+        if self.is_exact and is_at_least(vector, self.wanted_vector):
+            self.wanted_vector = {}
             self.deadline = None
 
     def fire(self, now: Instant) -> list[Outgoing]:
         if self.deadline is None or now < self.deadline:
             return []
         self.deadline = Instant(now + self.timing.lag_repeat)
-        return [ToCell(self.cell, SubscriptionNack(self.cell, without_zeros(self.wanted)))]
+        return [ToCell(self.cell, SubscriptionNack(self.cell, without_zeros(self.wanted_vector)))]
 
     def check(self, vector: Mapping[str, int]) -> None:
-        if self.graph.covering:
-            for one in self.conditions:
-                above = (node.conjunction for node in self.graph.coverers(one))
-                assert not any(other in self.conditions for other in above), "I1"
-        satisfied = self.is_exact and is_at_least(vector, self.wanted)
+        for one in self.conditions:
+            above = (node.conjunction for node in self.graph.coverers(one))
+            assert not any(other in self.conditions for other in above), "I1"
+        satisfied = self.is_exact and is_at_least(vector, self.wanted_vector)
         assert satisfied or self.deadline is not None, "I2"

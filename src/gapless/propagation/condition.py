@@ -1,13 +1,14 @@
 """Conditions of single conjunctions: their text on the wire, and back.
 
 Theory of operation
-    What travels between brokers is one condition for each conjunction. Its text is made from the
-    constraints alone, so equal conjunctions have equal text, whoever wrote them and however.
-    Bounds that no literal can name are written as what gives them: an infinity as a product that
-    overflows, the first string after a prefix (which may be no text at all: `\\ud800`) by `LIKE`.
+    Brokers send each other one condition for each conjunction. Its text is made from the
+    constraints alone, so equal conjunctions have equal text, whoever wrote them and however. A
+    bound that no literal can name is written as an expression that yields it: an infinity as a
+    product that overflows, the first string after a prefix (which may be no text at all: `\\ud800`)
+    by `LIKE`.
 
     A condition that a neighbour cannot read would cost the link, again and again. So a leaf tries
-    each one out; one that does not survive (too long when written out) is propagated as the
+    each condition out. One that does not survive (too long when written out) is propagated as the
     condition that matches everything: too much is safe.
 
 Invariants
@@ -36,15 +37,16 @@ from gapless.filters.show import show, show_name, show_value
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from gapless.filters.constraint import Constraint, Number, Pattern
+    from gapless.filters.constraint import Constraint, Number
+    from gapless.filters.like import Pattern
 
 CONDITIONS_MAX = 1_000_000
-"""In one message, which is refused whole beyond it. Each is at most as long as any condition."""
+"""Conditions in one message; a message with more is refused."""
 
 CONDITIONS_BYTES_MAX = 4 << 20
-"""Of one list in a message, which must fit a frame. Beyond it all that is wanted is written as
-`EVERYTHING`, and what is not wanted any more is left out: that matches too much, never too little,
-until a state is asked for when all of it fits again."""
+"""Bytes of one list in a message, which must fit a frame. Beyond it added conditions are written as
+`EVERYTHING`, and removed ones are left out: that matches too much, never too little, until a state
+is asked for when all of it fits again."""
 
 BYTES_A_CHARACTER_MAX = 4
 
@@ -54,20 +56,20 @@ ALL = Conjunction(())
 
 
 class ConditionReader:
-    """Reads conditions of one conjunction each; those that look alike are read faster."""
+    """Reads conditions of one conjunction each; similar ones are read faster."""
 
     def __init__(self) -> None:
         self._shapes = Shapes()
 
     def propagated(self, conjunction: Conjunction) -> Conjunction:
-        """What stands for it on the wire: itself, or all."""
+        """The conjunction that stands for this one on the wire: itself, or `ALL`."""
         try:
             return conjunction if self.read(show_conjunction(conjunction)) == conjunction else ALL
         except ProtocolError:
             return ALL
 
     def read_all(self, *lists: Collection[str]) -> list[list[Conjunction]]:
-        """Each of the lists of a message, read; ProtocolError if anything in them is wrong."""
+        """Read the lists of a message; ProtocolError if anything in them is wrong."""
         count = sum(map(len, lists))
         if count > CONDITIONS_MAX:
             raise ProtocolError(
@@ -76,7 +78,7 @@ class ConditionReader:
         return [list(map(self.read, texts)) for texts in lists]
 
     def read(self, text: str) -> Conjunction:
-        """The conjunction that `text` writes; ProtocolError if it is not exactly one."""
+        """The conjunction that `text` denotes; ProtocolError if it is not exactly one."""
         try:
             conjunctions = self._shapes.read(text)
         except FilterError as error:
@@ -87,14 +89,13 @@ class ConditionReader:
 
 
 def show_all(wanted: Iterable[Conjunction]) -> tuple[str, ...]:
-    """The conditions of a message, sorted; or one that covers all of them, where they are too long
-    together."""
+    """The conditions of a message, sorted; or one that covers them all, if they are too long."""
     shown = tuple(sorted(map(show_conjunction, wanted)))
     return shown if fits(shown) else (EVERYTHING,)
 
 
 def show_removed(unwanted: Iterable[Conjunction]) -> tuple[str, ...]:
-    """The same for those that nobody wants any more: where they are too long, none."""
+    """The removed conditions of a message, sorted; none, if they are too long."""
     shown = tuple(sorted(map(show_conjunction, unwanted)))
     return shown if fits(shown) else ()
 
@@ -108,7 +109,7 @@ def fits(shown: Collection[str]) -> bool:
 
 
 def show_conjunction(conjunction: Conjunction) -> str:
-    """The condition that this conjunction alone is."""
+    """The text of a condition that is just this conjunction."""
     tests = [
         test for name, constraint in conjunction.constraints for test in _tests(name, constraint)
     ]
@@ -191,7 +192,7 @@ def _high_test(name: str, high: str) -> str:
 
 
 def _is_surrogate(character: str) -> bool:
-    """Is it half a character: beyond a prefix, but no text that could be sent?"""
+    """Is it half a character? It may bound a prefix, but cannot be sent as text."""
     return "\ud800" <= character <= "\udfff"
 
 

@@ -1,12 +1,13 @@
 """Cover index: which of many conjunctions cover a given one, and which does it cover?
 
 Theory of operation
-    What pins an attribute to one value can only be covered by what leaves it free, allows more,
-    or pins it to the same value. So entries stand in buckets by all their pins together. Those
-    that may cover `symbol = 'IBM' AND side = 'buy' AND price > 90` are in the buckets of the four
-    subsets of its two pins; those it may cover are in its own bucket and in those with more pins,
-    found through the rarest of its pins. Candidates are tested exactly. Where the buckets hold
-    too many for that, or there are no pins to go by, `boxes` narrows them down first.
+    A conjunction pins an attribute if it allows one value only. What pins an attribute can only be
+    covered by what leaves it free, allows more, or pins it to the same value. So entries stand in
+    buckets by all their pins together. The entries that may cover `symbol = 'IBM' AND side = 'buy'
+    AND price > 90` are in the buckets of the four subsets of its two pins; those it may cover are
+    in its own bucket and in buckets with more pins, found through the rarest of its pins.
+    Candidates are tested exactly. If the buckets hold too many, or there are no pins, `boxes`
+    pre-selects.
 
 Invariants
     I1  both answers are exactly those of a test of every entry
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
     Pins = tuple[Pin, ...]
 
 SCANNED_MAX = 256
-"""Above this many candidates they are narrowed down by array operations first."""
+"""Above this many candidates, array operations pre-select."""
 
 PINS_MAX = 6
 """With more pins than this, the subsets of them are too many to look up."""
 
 
-class Entry:
+class CoverEntry:
     """One conjunction of an index."""
 
     __slots__ = ("conjunction", "is_root", "pins", "row")
@@ -52,7 +53,7 @@ class Entry:
         self.row = -1
 
 
-EntryT = TypeVar("EntryT", bound=Entry)
+EntryT = TypeVar("EntryT", bound=CoverEntry)
 
 
 class CoverIndex(Generic[EntryT]):
@@ -63,7 +64,7 @@ class CoverIndex(Generic[EntryT]):
         self._rows: list[EntryT | None] = []
         self._free: list[int] = []
         self._buckets: dict[Pins, dict[EntryT, None]] = {}
-        self._with_pin: dict[Pin, dict[Pins, None]] = {}  # buckets of two or more pins, by each
+        self._with_pin: dict[Pin, dict[Pins, None]] = {}  # buckets of two or more pins, by each pin
         self._boxes: Boxes | None = None
 
     def __len__(self) -> int:
@@ -132,7 +133,7 @@ class CoverIndex(Generic[EntryT]):
                 yield entry
 
     def _buckets_below(self, pins: Pins) -> Iterable[dict[EntryT, None]]:
-        """The buckets of those that have all these pins and perhaps more."""
+        """The buckets of entries that have all these pins and perhaps more."""
         if not pins:
             return self._buckets.values()
         own = [self._buckets[pins]] if pins in self._buckets else []
@@ -162,7 +163,7 @@ class CoverIndex(Generic[EntryT]):
 
 
 def pins_of(conjunction: Conjunction) -> Pins:
-    """The attributes that can have one value only, with that value."""
+    """The attributes that are pinned to one value, with that value."""
     pins = []
     for name, constraint in conjunction.constraints:
         kind = constraint.__class__

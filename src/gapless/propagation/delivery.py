@@ -2,17 +2,18 @@
 
 Theory of operation
     A message whose vector has this leaf at or beyond a subscription's virtual start time was
-    matched against it everywhere; and so is every later tick of its stream, because vectors do
-    not go back. So delivery starts there, for each stream by itself. Before it, what matches may
-    be delivered to others and still not to this one: the next might have been filtered away.
+    matched against the subscription everywhere, and so is every later tick of its stream, because
+    vectors do not go back. So delivery starts there, for each stream by itself. Before it, a
+    matching event may be delivered to others and still not to this subscription: the next event
+    might have been filtered away.
     The leaf keeps, for each source of vectors, since which digest its own element has had which
-    value, and for each stream, since which tick. A message with a digest that it does not know
-    starts nothing, nor does one that was sent again: its vector may be later than its ticks.
-    A subscription that is covered by what has long been known starts at once.
+    value, and for each stream, since which tick. A message with an unknown digest starts nothing,
+    nor does a message that was sent again: its vector may be later than its ticks. A subscription
+    that is covered by a long-known one starts at once.
 
 Invariants (checked by `check`)
     I1  digests, or ticks, ascend together with times
-    I2  at most `STEPS_MAX` steps are kept of each; what is older starts later than it could
+    I2  at most `STEPS_MAX` steps are kept of each; an older subscription starts later than it could
 
 Source: Middleware 2004, sec. 3.6.
 """
@@ -28,19 +29,14 @@ if TYPE_CHECKING:
 STEPS_MAX = 64
 
 
-def may_start(message: Mapping[str, int], leaf: str, start: int) -> bool:
-    """May delivery start at a message with this vector?"""
-    return message.get(leaf, 0) >= start
-
-
 class Steps(NamedTuple):
-    """Since which place (a digest or a tick) our element has had which time."""
+    """Since which place (a digest or a tick) the leaf's element has had which time."""
 
     places: list[int]
     times: list[int]
 
     def add(self, place: int, time: int) -> bool:
-        """Note that the time holds from this place on; False if that is no news."""
+        """Note that the time holds from this place on; False if that was known."""
         if self.times and (time <= self.times[-1] or place <= self.places[-1]):
             return False
         self.places.append(place)
@@ -58,22 +54,15 @@ class DeliveryStart:
         self._highest: dict[str, int] = {}
         self._ticks: dict[str, Steps] = {}  # by stream
 
-    def learn(self, source: str, digest: int, vector: Mapping[str, int], since: int = 0) -> bool:
-        """This is the vector behind a digest, higher than those before. Had vectors gone back
-        before `since` (`Known.since`), so that what is known of older digests is void?"""
-        highest = self._highest.get(source, 0)
-        if digest <= highest:
-            return False
-        is_new_life = 0 < highest < since
-        if is_new_life:
-            del self._digests[source]
-        self._highest[source] = digest
-        steps = self._digests.setdefault(source, Steps([], []))
-        steps.add(digest, vector.get(self.leaf, 0))
-        return is_new_life
+    def learn(self, source: str, digest: int, vector: Mapping[str, int]) -> None:
+        """Learn the vector behind a digest, unless a higher digest is known."""
+        if digest > self._highest.get(source, 0):
+            self._highest[source] = digest
+            steps = self._digests.setdefault(source, Steps([], []))
+            steps.add(digest, vector.get(self.leaf, 0))
 
     def time_of(self, source: str, digest: int) -> int | None:
-        """Our element in the vector behind this digest; None if that is not known."""
+        """The leaf's element in the vector behind this digest; None if unknown."""
         if digest > self._highest.get(source, 0):
             return None
         steps = self._digests[source]
@@ -81,15 +70,16 @@ class DeliveryStart:
         return steps.times[place - 1] if place else None
 
     def see(self, source: str, stream: str, tick: int, digest: int) -> bool:
-        """A message of this stream begins at `tick`, and no part of it was sent before. Is it
-        the first with our element that high, so that something may start?"""
+        """Note a message that begins at `tick` and is new to its last tick. Is it the first with
+        the leaf's element that high, so that a subscription may start?"""
         time = self.time_of(source, digest)
         if time is None:
             return False
         return self._ticks.setdefault(stream, Steps([], [])).add(tick, time)
 
     def start_of(self, stream: str, start: int) -> int | None:
-        """From which tick of the stream on a subscription of this start time gets everything."""
+        """The tick from which a subscription of this start time gets everything; None if not
+        yet."""
         steps = self._ticks.get(stream)
         place = bisect_left(steps.times, start) if steps else 0
         return steps.places[place] if steps and place < len(steps.places) else None

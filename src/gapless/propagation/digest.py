@@ -5,16 +5,10 @@ Theory of operation
     digest announced before, or all of it on a fresh link. Later messages carry the number alone.
     Because vectors of a source only grow with their digests, a difference may be joined to any
     vector known since its base. A receiver that knows less than the base cannot use it, says so
-    (`DigestNack`), and gets all with the next message.
-    Where vectors may go back (`goes_back`: stamps that persist nothing), they grow only within one
-    life of the stamp. Nobody is told where a life begins, so a digest is taken to be of the same
-    life as another only if differences lead from the one to the other: `Known.since` is the first
-    of those. Between digests of different lives no difference is announced.
+    (`DigestNack`), and gets the whole vector with the next message.
 
 Invariants
-    I1  the highest digest of a source never goes back, nor does its vector (if `goes_back`: nor
-        does it while `since` stays)
-    I2  all digests from `since` to the highest are of one life
+    I1  the highest digest of a source never goes back, nor does its vector
 
 Cost: a message costs the same however many leaves there are; an announcement costs the elements
 that changed.
@@ -34,62 +28,58 @@ if TYPE_CHECKING:
 
 
 class Announcement(NamedTuple):
-    """What a message says besides its digest: `Knowledge.vector` and `Knowledge.base`."""
+    """What a message carries besides its digest: `Knowledge.vector` and `Knowledge.base`."""
 
     vector: Vector | None
     base: int = 0
 
 
-class Known(NamedTuple):
-    """The highest digest of a source, its vector, and since when vectors have only grown."""
+class KnownVector(NamedTuple):
+    """The highest digest of a source, and its vector."""
 
     digest: int
     vector: Vector
-    since: int = 0
 
 
 class Announcer:
     """The sending half: what each neighbour has been told of each source."""
 
     def __init__(self) -> None:
-        self._told: dict[BrokerName, dict[str, Known]] = {}
+        self._told: dict[BrokerName, dict[str, KnownVector]] = {}
 
-    def announce(self, peer: BrokerName, source: str, known: Known) -> Announcement:
-        """What must go along with a message of this digest to this neighbour."""
+    def announce(self, peer: BrokerName, source: str, known: KnownVector) -> Announcement:
+        """What a message of this digest to this neighbour must carry."""
         told = self._told.setdefault(peer, {})
         before = told.get(source)
         if before is not None and before.digest >= known.digest:
             return Announcement(None)
         told[source] = known
-        if before is None or before.digest < known.since:
+        if before is None:
             return Announcement(known.vector)
         return Announcement(difference(known.vector, before.vector), before.digest)
 
     def forget_peer(self, peer: BrokerName) -> None:
-        """The link broke, or is new: whatever was told may not have come."""
+        """Forget what was announced: the link broke or is new, and it may not have arrived."""
         self._told.pop(peer, None)
 
     def receive_nack(self, peer: BrokerName, source: str) -> None:
-        """The neighbour does not know the vector: it gets all with the next message."""
+        """Announce the whole vector with the next message: the neighbour does not know it."""
         self._told.get(peer, {}).pop(source, None)
 
 
 class Dictionary:
     """The receiving half: the highest digest of each source, with its vector."""
 
-    def __init__(self, *, goes_back: bool = False) -> None:
-        self.goes_back = goes_back
-        self.known: dict[str, Known] = {}
+    def __init__(self) -> None:
+        self.known: dict[str, KnownVector] = {}
 
     def learn(self, source: str, digest: int, vector: Vector | None, base: int = 0) -> bool:
-        """Take in what a message says. Is the vector behind its digest, or a later one, known?"""
+        """Learn from a message. Is the vector behind its digest, or a later one, known now?"""
         known = self.known.get(source)
         if known is not None and digest <= known.digest:
             return True
         if vector is None or (base and (known is None or known.digest < base)):
             return False
-        if known is None or (self.goes_back and not base):
-            self.known[source] = Known(digest, vector, digest if self.goes_back else 0)
-        else:
-            self.known[source] = Known(digest, join(known.vector, vector), known.since)
+        grown = vector if known is None else join(known.vector, vector)
+        self.known[source] = KnownVector(digest, grown)
         return True

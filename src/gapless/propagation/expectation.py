@@ -2,16 +2,16 @@
 
 Theory of operation
     A change that has gone up changes the vectors of messages once it has reached the publishers'
-    brokers. How long that takes is learnt as a round trip is: a smoothed mean and deviation. A
-    message that comes later than the mean and four deviations and still has an older vector means
-    that the change was lost on the way. A change that was sent again teaches nothing, because one
-    cannot tell which of the two came back; instead the wait doubles. A source that turns up later
-    is given the same time to catch up with what all others have.
+    brokers. The leaf learns how long that takes like a round-trip time: a smoothed mean and
+    deviation. If a message comes later than the mean and four deviations and still has an older
+    vector, the change was lost on the way. A change that was sent again teaches nothing, because
+    the leaf cannot tell which of the two came back; instead the wait doubles. A source that appears
+    later gets the same time to catch up with what all others have.
 
 Invariants
     I1  the changes waited for ascend
     I2  at most `WAITING_MAX` are waited for, and one for sources that came late; beyond it the
-        older of the two newest is let go
+        older of the two newest is dropped
 
 Source: Middleware 2004, sec. 4, leaf broker driven liveness.
 """
@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING
 from gapless.core.identity import Instant
 
 if TYPE_CHECKING:
-    from gapless.propagation.timing import Timing
+    from gapless.propagation.timing import PropagationTiming
 
 WAITING_MAX = 64
 
 
 @dataclass(slots=True)
-class Sent:
-    """A change on its way, and by when its time should be in the messages."""
+class SentChange:
+    """A change on its way, and by when messages should have its time."""
 
     time: int
     at: Instant
@@ -40,53 +40,53 @@ class Sent:
 
 
 class Expectation:
-    """What one leaf waits for. `sources` are the publishers' brokers, by any name."""
+    """The changes that one leaf waits for. Sources are the publishers' brokers, by any name."""
 
-    def __init__(self, timing: Timing) -> None:
+    def __init__(self, timing: PropagationTiming) -> None:
         self.timing = timing
         self.wait = timing.change_wait
-        self.waiting: list[Sent] = []
+        self.sent_changes: list[SentChange] = []
         self._mean: int | None = None
         self._deviation = 0
-        self._seen: dict[str, int] = {}
-        self._settled = 0  # every source that we knew has had it
+        self._source_times: dict[str, int] = {}
+        self._settled = 0  # every known source has had it
 
     def sent(self, time: int, now: Instant) -> None:
-        if len(self.waiting) >= WAITING_MAX:
-            del self.waiting[-1]
-        self.waiting.append(Sent(time, now, Instant(now + self.wait)))
+        if len(self.sent_changes) >= WAITING_MAX:
+            del self.sent_changes[-1]
+        self.sent_changes.append(SentChange(time, now, Instant(now + self.wait)))
 
     def see(self, source: str, time: int, now: Instant) -> bool:
-        """A message of this source has our element at `time`. Is a change overdue?"""
-        is_late = source not in self._seen and time < self._settled
-        if is_late and not (self.waiting and self.waiting[0].time <= self._settled):
-            late = Sent(self._settled, now, Instant(now + self.wait), is_repeated=True)
-            self.waiting.insert(0, late)
-        before = self._seen.get(source, 0)
-        self._seen[source] = time = max(before, time)
-        for each in self.waiting:
+        """Note a message of this source with the leaf's element at `time`. Is a change overdue?"""
+        is_late = source not in self._source_times and time < self._settled
+        if is_late and not (self.sent_changes and self.sent_changes[0].time <= self._settled):
+            late = SentChange(self._settled, now, Instant(now + self.wait), is_repeated=True)
+            self.sent_changes.insert(0, late)
+        before = self._source_times.get(source, 0)
+        self._source_times[source] = time = max(before, time)
+        for each in self.sent_changes:
             if before < each.time <= time and not each.is_repeated:
                 self._learn(now - each.at)
-        everywhere = min(self._seen.values())
-        while self.waiting and self.waiting[0].time <= everywhere:
-            self._settled = self.waiting.pop(0).time
-        overdue = any(each.time > time and each.due <= now for each in self.waiting)
+        everywhere = min(self._source_times.values())
+        while self.sent_changes and self.sent_changes[0].time <= everywhere:
+            self._settled = self.sent_changes.pop(0).time
+        overdue = any(each.time > time and each.due <= now for each in self.sent_changes)
         if overdue:
             self.wait = min(self.wait * 2, self.timing.change_wait_longest)
-            for each in self.waiting:
+            for each in self.sent_changes:
                 each.is_repeated = True
                 each.due = Instant(now + self.wait)
         return overdue
 
     def repeat(self) -> bool:
-        """All is sent again, for another reason: whether there is anything to wait for."""
-        for each in self.waiting:
+        """Note that everything is sent again for another reason. Is any change waited for?"""
+        for each in self.sent_changes:
             each.is_repeated = True
-        return bool(self.waiting)
+        return bool(self.sent_changes)
 
     def forget(self, source: str) -> None:
-        """There will be no more messages of this source."""
-        self._seen.pop(source, None)
+        """Forget a source that sends no more messages."""
+        self._source_times.pop(source, None)
 
     def _learn(self, took: int) -> None:
         if self._mean is None:
@@ -99,6 +99,6 @@ class Expectation:
         self.wait = min(max(wait, shortest), longest)
 
     def check(self) -> None:
-        for one, two in zip(self.waiting, self.waiting[1:], strict=False):
+        for one, two in zip(self.sent_changes, self.sent_changes[1:], strict=False):
             assert one.time < two.time, "I1"
-        assert len(self.waiting) <= WAITING_MAX + 1, "I2"
+        assert len(self.sent_changes) <= WAITING_MAX + 1, "I2"

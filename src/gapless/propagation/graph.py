@@ -2,19 +2,20 @@
 
 Theory of operation
     A conjunction that no other one covers is a *root*. The roots together match exactly what all
-    match together, so only roots are propagated. Each of the others has a *guard*, one root that
-    covers it; the edges between them are not kept. When a root goes, only those it guarded can
-    become roots, and they are placed anew. Conjunctions that cover each other are equal, so the
-    roots are a function of the set: never of the order in which it came about.
-    A conjunction counts how many subscriptions (or child cells) have it, and knows its virtual
-    start time: that of a conjunction which covered it when it came, if there was one, else now.
+    conjunctions match together, so only roots are propagated. Each other conjunction has a *guard*:
+    one root that covers it. The edges between them are not kept. When a root goes, only those it
+    guarded can become roots, and they are placed again. Conjunctions that cover each other are
+    equal, so the roots depend on the set alone, never on the order in which it came about.
+    A conjunction counts the subscriptions (or child cells) that have it, and knows its virtual
+    start time: that of a conjunction which covered it when it came, if there was one, else the
+    present.
 
-Invariants (checked by `check`; `check_all` compares with brute force)
+Invariants (checked by `check`, I2 by the tests alone)
     I1  a root has no guard; any other has one, which is a root and covers it
     I2  no conjunction covers a root
     I3  no count is below one
 
-Cost: see `cover_index`. To remove a root costs a placement for each one that it guarded.
+Cost: see `cover_index`. Removing a root costs a placement for each conjunction that it guarded.
 
 Source: Middleware 2004, sec. 3.3. Deviations: guards instead of the edges of a graph; among very
 many that cover a new one, the start time is the least of `COVERERS_MAX` (later, never wrong).
@@ -25,7 +26,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.propagation.cover_index import CoverIndex, Entry
+from gapless.propagation.cover_index import CoverEntry, CoverIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,7 +46,7 @@ class RootChange(NamedTuple):
         return bool(self.added or self.removed)
 
 
-class Node(Entry):
+class GraphNode(CoverEntry):
     """One conjunction of the graph."""
 
     __slots__ = ("count", "guard", "guarded", "start")
@@ -54,26 +55,25 @@ class Node(Entry):
         super().__init__(conjunction)
         self.count = 1
         self.start = start
-        self.guard: Node | None = None
-        self.guarded: dict[Node, None] | None = None  # None: none, which is most of them
+        self.guard: GraphNode | None = None
+        self.guarded: dict[GraphNode, None] | None = None  # None: empty, as for most nodes
 
 
-class Nearby(NamedTuple):
+class CoverRelations(NamedTuple):
     """All nodes that cover a conjunction, and all that it covers."""
 
-    coverers: list[Node]
-    covered: list[Node]
+    coverers: list[GraphNode]
+    covered: list[GraphNode]
 
 
 class ConjunctionGraph:
-    """A counted set of conjunctions with its roots. With `covering` off, all are roots."""
+    """A counted set of conjunctions with its roots."""
 
-    def __init__(self, *, covering: bool = True) -> None:
-        self.covering = covering
-        self._nodes: dict[Conjunction, Node] = {}
-        self._index: CoverIndex[Node] = CoverIndex()
+    def __init__(self) -> None:
+        self._nodes: dict[Conjunction, GraphNode] = {}
+        self._index: CoverIndex[GraphNode] = CoverIndex()
         self._root_count = 0
-        self._was_root: dict[Conjunction, bool] = {}  # before the change that is being made
+        self._was_root: dict[Conjunction, bool] = {}  # before the present change
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -81,39 +81,35 @@ class ConjunctionGraph:
     def __contains__(self, conjunction: Conjunction) -> bool:
         return conjunction in self._nodes
 
-    @property
-    def root_count(self) -> int:
-        return self._root_count
-
     def roots(self) -> list[Conjunction]:
         return [node.conjunction for node in self._nodes.values() if node.is_root]
 
     def start_of(self, conjunction: Conjunction) -> int:
         return self._nodes[conjunction].start
 
-    def coverers(self, conjunction: Conjunction) -> Iterator[Node]:
-        """All others here that cover it."""
-        return self._index.covering(conjunction) if self.covering else iter(())
+    def coverers(self, conjunction: Conjunction) -> Iterator[GraphNode]:
+        """All other nodes that cover it."""
+        return self._index.covering(conjunction)
 
-    def covered(self, conjunction: Conjunction) -> Iterator[Node]:
-        """All others here that it covers."""
-        return self._index.covered(conjunction) if self.covering else iter(())
+    def covered(self, conjunction: Conjunction) -> Iterator[GraphNode]:
+        """All other nodes that it covers."""
+        return self._index.covered(conjunction)
 
     # --- changes --------------------------------------------------------------------------------
 
-    def add(self, conjunction: Conjunction, time: int = 0, nearby: Nearby | None = None) -> int:
-        """One more wants it. Its virtual start time, which is `time` if nothing covers it.
+    def add(
+        self, conjunction: Conjunction, time: int = 0, nearby: CoverRelations | None = None
+    ) -> int:
+        """Count one more use of a conjunction; return its virtual start time, which is `time` if
+        nothing covers it.
 
-        `nearby` is what `coverers` and `covered` say, if the caller has asked already.
+        `nearby` has the results of `coverers` and `covered`, if the caller has them already.
         """
         node = self._nodes.get(conjunction)
         if node is not None:
             node.count += 1
             return node.start
-        node = self._nodes[conjunction] = Node(conjunction, time)
-        if not self.covering:
-            self._become_root(node)
-            return time
+        node = self._nodes[conjunction] = GraphNode(conjunction, time)
         if nearby is None:
             coverers = list(islice(self._index.covering(conjunction), COVERERS_MAX))
         else:
@@ -127,14 +123,13 @@ class ConjunctionGraph:
         return node.start
 
     def remove(self, conjunction: Conjunction) -> None:
-        """One less wants it; it goes with the last."""
+        """Count one use less; the conjunction goes with the last."""
         node = self._nodes[conjunction]
         node.count -= 1
         if node.count:
             return
         del self._nodes[conjunction]
-        if self.covering:
-            self._index.remove(node)
+        self._index.remove(node)
         if node.guard is not None:
             self._unguard(node)
             return
@@ -148,7 +143,7 @@ class ConjunctionGraph:
             self._place(orphan)
 
     def take_change(self) -> RootChange:
-        """How the roots differ from the last time this was called."""
+        """How the roots have changed since the last call."""
         added, removed = [], []
         for conjunction, before in self._was_root.items():
             node = self._nodes.get(conjunction)
@@ -160,16 +155,16 @@ class ConjunctionGraph:
         self._was_root.clear()
         return RootChange(added, removed)
 
-    def _place(self, orphan: Node) -> None:
-        """Find a root that covers it, or make it one. Orphans not yet placed do not count."""
+    def _place(self, orphan: GraphNode) -> None:
+        """Find a root that covers the orphan, or make it a root. Unplaced orphans do not count."""
         for coverer in self._index.covering(orphan.conjunction):
             if coverer.is_root or coverer.guard is not None:
                 self._guard(_root_of(coverer), orphan)
                 return
         self._rise(orphan)
 
-    def _rise(self, node: Node, covered: Iterable[Node] | None = None) -> None:
-        """Become a root; the roots that it covers, and those they guarded, come under it."""
+    def _rise(self, node: GraphNode, covered: Iterable[GraphNode] | None = None) -> None:
+        """Make a node a root; it guards the roots that it covers, and what those guarded."""
         if covered is None:
             covered = self._index.covered(node.conjunction, roots=True)
         for lower in [each for each in covered if each.is_root]:
@@ -181,20 +176,18 @@ class ConjunctionGraph:
                 self._guard(node, each)
         self._become_root(node)
 
-    def _become_root(self, node: Node) -> None:
+    def _become_root(self, node: GraphNode) -> None:
         self._note(node)
-        node.is_root = True
         self._root_count += 1
-        if self.covering:
-            self._index.set_root(node, True)
+        self._index.set_root(node, True)
 
-    def _guard(self, root: Node, node: Node) -> None:
+    def _guard(self, root: GraphNode, node: GraphNode) -> None:
         node.guard = root
         if root.guarded is None:
             root.guarded = {}
         root.guarded[node] = None
 
-    def _unguard(self, node: Node) -> None:
+    def _unguard(self, node: GraphNode) -> None:
         guard = node.guard
         assert guard is not None
         assert guard.guarded is not None
@@ -203,7 +196,7 @@ class ConjunctionGraph:
             guard.guarded = None
         node.guard = None
 
-    def _note(self, node: Node) -> None:
+    def _note(self, node: GraphNode) -> None:
         self._was_root.setdefault(node.conjunction, node.is_root)
 
     # --- invariants -----------------------------------------------------------------------------
@@ -218,16 +211,8 @@ class ConjunctionGraph:
                 assert node.guard.is_root, "I1"
                 assert node.guard.conjunction.covers(node.conjunction), "I1"
 
-    def check_all(self) -> None:
-        """The roots by definition; quadratic."""
-        self.check()
-        every = list(self._nodes)
-        for one in every:
-            is_covered = self.covering and any(a != one and a.covers(one) for a in every)
-            assert self._nodes[one].is_root == (not is_covered), "I2"
 
-
-def _root_of(node: Node) -> Node:
+def _root_of(node: GraphNode) -> GraphNode:
     if node.is_root:
         return node
     assert node.guard is not None

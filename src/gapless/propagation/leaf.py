@@ -1,18 +1,18 @@
 """Leaf: the subscriptions of one broker, their virtual times, and how they go up the tree.
 
 Theory of operation
-    Requests come in batches. A batch that changes the roots of the conjunction graph is one step
-    of the virtual clock: the change goes up under the clock's time, and the clock moves on. A
-    conjunction that is covered when it comes starts with what covers it, any other starts now,
-    and a subscription when the last of its conjunctions does. It may be delivered to from the
-    first message on whose vector has come that far.
-    The clock must never show a time twice, so a bound on it is persisted ahead of need, and
-    nothing leaves under a time beyond the durable bound. A restart goes on after the bound,
-    sends the state of the subscriptions that survived, and moves on.
-    Where a change got lost, messages keep coming with an older vector; then the state is sent.
-    Somebody may ask for a time that has not come. He has lost what he knew of us (`stamp`), and
-    what brokers between us know may be older than what he knew. So the clock goes on to that time,
-    and the state that is sent under it is told apart from all that was sent before.
+    Requests come in batches. A batch that changes the roots of the conjunction graph is one step of
+    the virtual clock: the change goes up under the clock's time, and the clock moves on. A
+    conjunction that is covered when it comes starts with what covers it, any other starts now, and
+    a subscription starts with the last of its conjunctions. Delivery may begin with the first
+    message whose vector has come that far.
+    The clock must never show a time twice. So a bound on it is persisted ahead of need, and nothing
+    leaves under a time beyond the durable bound. A restart continues after the bound, sends the
+    state of the subscriptions that survived, and moves on.
+    If a change got lost, messages keep coming with an older vector; then the leaf sends its state.
+    A broker may ask for a time that has not come: it has lost what it knew of this leaf (`stamp`),
+    and brokers in between may know less than it knew. So the clock moves on to that time, and the
+    state under it can be told from everything sent before.
 
 Invariants (checked by `check`)
     I1  the clock never shows a time that it showed before, crashes or not
@@ -44,14 +44,15 @@ if TYPE_CHECKING:
     from gapless.core.store import Store
     from gapless.filters.filter import Filter
     from gapless.filters.normal import Conjunction
-    from gapless.propagation.outgoing import Action, Outgoing
-    from gapless.propagation.timing import Timing
+    from gapless.propagation.actions import Action, Outgoing
+    from gapless.propagation.timing import PropagationTiming
 
 VIRTUAL_TIMES = "virtual-times"
 
 
 class ClockPersisted(Message, frozen=True):
-    """To the leaf itself: its clock may go up to `bound` (or, not `ok`, had no room)."""
+    """To the leaf itself: its clock may go up to `bound` (or, if not `ok`, the disk had no
+    room)."""
 
     key: str
     bound: int
@@ -67,13 +68,13 @@ class Leaf:
         cell: CellName,
         upstream: tuple[CellName, ...],
         store: Store,
-        timing: Timing,
+        timing: PropagationTiming,
         *,
         key: str | None = None,
         first: int = 1,
-        covering: bool = True,
     ) -> None:
-        """`key` is what its bound is kept under; `first` where the clock begins without one."""
+        """`key` is the key of its bound in the store; `first` is where the clock begins without
+        one."""
         self.name = name
         self.key = key or name
         self.cell = cell
@@ -83,18 +84,20 @@ class Leaf:
         self.bound = int.from_bytes(known, "little") if known else first - 1
         self.clock = self.bound + 1
         self._is_back = known is not None
-        self.graph = ConjunctionGraph(covering=covering)
+        self.graph = ConjunctionGraph()
         self.starts: dict[str, int] = {}
         self.expectation = Expectation(timing)
         self.deadline: Instant | None = None  # when to try again to persist the bound
         self._first = self.clock
-        self._held: list[tuple[int, Outgoing]] = []  # by the time that must be durable first
-        self._writing = 0
+        self._held_messages: list[
+            tuple[int, Outgoing]
+        ] = []  # with the time that must be durable first
+        self._bound_in_write = 0
         self._reader = ConditionReader()
         self._conjunctions: dict[str, tuple[Conjunction, ...]] = {}
 
     def begin(self, survivors: Mapping[str, Filter], now: Instant) -> list[Action]:
-        """Start, with the subscriptions that are there from before a crash."""
+        """Start, with the subscriptions that survived a crash."""
         for key, condition in sorted(survivors.items()):
             self._subscribe(key, condition)
         self.graph.take_change()
@@ -108,7 +111,7 @@ class Leaf:
     def update(
         self, subscribe: Mapping[str, Filter], unsubscribe: Iterable[str], now: Instant
     ) -> list[Action]:
-        """One batch: at most one step of the clock, one change for all of it."""
+        """Apply one batch: at most one step of the clock, and one change for all of it."""
         for key, condition in subscribe.items():
             self._subscribe(key, condition)
         for key in unsubscribe:
@@ -143,46 +146,46 @@ class Leaf:
     # --- liveness -------------------------------------------------------------------------------
 
     def receive_nack(self, asker: BrokerName, now: Instant, wanted: int = 0) -> list[Action]:
-        """Somebody above lags: send all there is, under the wanted time at least."""
+        """Send the state to a broker above that lags, under the wanted time at least."""
         if wanted >= self.clock:
             self.clock = wanted + 1
             self._announce([ToCell(cell, self._state()) for cell in self.upstream], now)
         else:
-            self._held.append((self.clock - 1, ToBroker(asker, self._state())))
+            self._held_messages.append((self.clock - 1, ToBroker(asker, self._state())))
         return self._flush(now)
 
     def see(self, source: str, time: int, now: Instant) -> list[Action]:
-        """A message of this source came, with our element at `time`: repeat what got lost."""
+        """Note a message of this source with the leaf's element at `time`; repeat what got lost."""
         if not self.expectation.see(source, time, now):
             return []
         state = self._state()
-        self._held += [(self.clock - 1, ToCell(cell, state)) for cell in self.upstream]
+        self._held_messages += [(self.clock - 1, ToCell(cell, state)) for cell in self.upstream]
         return self._flush(now)
 
     # --- the clock ------------------------------------------------------------------------------
 
     def _announce(self, outgoing: list[Outgoing], now: Instant) -> None:
-        self._held += [(self.clock - 1, each) for each in outgoing]
+        self._held_messages += [(self.clock - 1, each) for each in outgoing]
         self.expectation.sent(self.clock - 1, now)
 
     def _flush(self, now: Instant) -> list[Action]:
-        """Send what is under a durable time; see to it that the rest soon is."""
-        ready: list[Action] = [each for time, each in self._held if time <= self.bound]
-        self._held = self._held[len(ready) :]
+        """Send what is under a durable time; persist a higher bound if the rest needs one."""
+        ready: list[Action] = [each for time, each in self._held_messages if time <= self.bound]
+        self._held_messages = self._held_messages[len(ready) :]
         used = self.clock - 1
         step = self.timing.virtual_time_step
-        if self._writing or self.deadline is not None or used + step // 2 < self.bound:
+        if self._bound_in_write or self.deadline is not None or used + step // 2 < self.bound:
             return ready
-        self._writing = used + step
-        value = self._writing.to_bytes(8, "little")
-        done = ClockPersisted(self.key, self._writing)
-        failed = ClockPersisted(self.key, self._writing, ok=False)
+        self._bound_in_write = used + step
+        value = self._bound_in_write.to_bytes(8, "little")
+        done = ClockPersisted(self.key, self._bound_in_write)
+        failed = ClockPersisted(self.key, self._bound_in_write, ok=False)
         put = Put(VIRTUAL_TIMES, self.key, value)
         return [*ready, Persist((put,), (Tell(done),), (Tell(failed),))]
 
     def persisted(self, message: ClockPersisted, now: Instant) -> list[Action]:
-        """The bound is durable, or had no room: then it is tried again."""
-        self._writing = 0
+        """Handle the end of the write of the bound; without room it is tried again."""
+        self._bound_in_write = 0
         if message.ok:
             self.bound = message.bound
         else:
@@ -199,7 +202,7 @@ class Leaf:
         self.graph.check()
         self.expectation.check()
         assert self.clock >= self._first, "I1"
-        assert all(time > self.bound for time, _ in self._held), "I2"
+        assert all(time > self.bound for time, _ in self._held_messages), "I2"
         for key, conjunctions in self._conjunctions.items():
             starts = [self.graph.start_of(one) for one in conjunctions]
             assert all(start < self.clock for start in starts), "I3"

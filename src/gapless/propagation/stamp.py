@@ -2,24 +2,19 @@
 
 Theory of operation
     The vector of a message says which subscriptions it must be matched against: all that the
-    publisher's broker knew of. It never goes back, or a subscription that was started would miss
-    messages: so the highest one in use is persisted before the first message that has it, and
-    after a crash, while little is known, it stays in use. A digest is a number that stands for
-    the vector; a higher digest of the same stamp stands for a vector at least as high.
+    publisher's broker knew. It never goes back, or a subscription that was started would miss
+    messages. So the highest vector in use is persisted before the first message that has it; after
+    a crash, while little is known, it stays in use. A digest is a number that stands for the
+    vector; a higher digest of the same stamp stands for a vector at least as high.
     While one write is under way, growth gathers and goes into the next.
-    A leaf that the persisted vector lacks was never heard of; or the disk is lost, and with it how
-    far the leaf was known, which may be further than a broker below knows it. The two cannot be
-    told apart. So the stamp begins with such leaves at the present time (`first`), beyond all that
-    they have used: messages pass towards a leaf, unfiltered, until it has told its state under
-    that time, for which every broker that gets such a message asks. Nothing waits for it.
-    A stamp that is not `durable` persists nothing. After a crash its vector starts from what the
-    broker knows again, so it may go back; digests then begin beyond all that were used (`first`,
-    from a clock). Leaves find out what that filtered wrongly (`requirement`), and ask for it with
-    a minimum, which is advanced to like anything else that is known.
+    If the persisted vector lacks a leaf, the leaf was never heard of; or the disk is lost, and with
+    it how far the leaf was known, which may be further than a broker below knows it. The two cases
+    cannot be told apart. So the stamp begins with such leaves at the present time (`first`), beyond
+    all times that they have used: messages pass towards a leaf unfiltered until it has told its
+    state under that time, for which every broker that gets such a message asks. Nothing waits.
 
 Invariants (checked by `check`)
-    I1  neither the vector in use nor its digest ever goes back, crashes or not (if not `durable`:
-        the vector does not while the stamp lives, the digest never)
+    I1  neither the vector in use nor its digest ever goes back, crashes or not
     I2  what is in use is durable, and has every leaf that `begin` was told of; or nothing was
         ever known, and both are at their beginning
 
@@ -35,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.effects import Persist, Put, Tell
 from gapless.core.messages import Message
-from gapless.propagation.digest import Known
+from gapless.propagation.digest import KnownVector
 from gapless.propagation.vector import is_at_least, join
 
 if TYPE_CHECKING:
@@ -48,7 +43,7 @@ STAMPS = "stamps"
 
 
 class StampPersisted(Message, frozen=True):
-    """To the stamp itself: the vector of this digest is durable (or, not `ok`, had no room)."""
+    """To the stamp itself: the vector of this digest is durable (or, if not `ok`, had no room)."""
 
     source: str
     digest: int
@@ -58,50 +53,49 @@ class StampPersisted(Message, frozen=True):
 class Stamp:
     """The message vector of one publishers' broker. Sans-IO: see the module docstring."""
 
-    def __init__(self, source: str, store: Store, *, first: int = 1, durable: bool = True) -> None:
-        """`first` is where digests begin if none was ever persisted, and leaves of which none
-        was: it must be beyond all that was used before."""
+    def __init__(self, source: str, store: Store, *, first: int = 1) -> None:
+        """`first` is where digests, and the times of unknown leaves, begin if none was persisted.
+        It must be beyond everything used before."""
         self.source = source
         self._begins = first
-        self.durable = durable
-        known = store.get(STAMPS, source) if durable else None
+        known = store.get(STAMPS, source)
         self.digest, self.vector = (first, dict[str, int]()) if known is None else _decode(known)
         self._first = first if known is None else 0
-        self._known: Vector = dict(self.vector)
-        self._writing: Vector | None = None
-        self.is_in_use = known is not None or not durable or first == 1
+        self._next_vector: Vector = dict(self.vector)
+        self._vector_in_write: Vector | None = None
+        self.is_in_use = known is not None or first == 1
 
     @property
-    def known(self) -> Known:
-        """What is in use, as the dictionaries of others will have it."""
-        return Known(self.digest, self.vector, 0 if self.durable else self._first)
+    def known(self) -> KnownVector:
+        """The vector in use, as the dictionaries of other brokers will have it."""
+        return KnownVector(self.digest, self.vector)
 
     @property
     def coming(self) -> Vector:
-        """What will be in use once it is durable."""
-        return self._known
+        """The vector that will be in use once it is durable."""
+        return self._next_vector
 
     def begin(self, leaves: Iterable[str] = ()) -> list[Persist]:
-        """Reckon with all leaves that there are. A first digest that is not always the same must
-        be durable too before it is used."""
+        """Start, counting on all these leaves. A first digest that depends on the clock must be
+        durable before it is used."""
         unheard = {leaf: self._begins for leaf in sorted(leaves) if leaf not in self.vector}
         if unheard:
             self.is_in_use = False
             return self.advance(unheard)
-        return [] if self.is_in_use or self._writing is not None else self._put(self.digest, {})
+        return (
+            []
+            if self.is_in_use or self._vector_in_write is not None
+            else self._put(self.digest, {})
+        )
 
     def advance(self, known: Mapping[str, int]) -> list[Persist]:
-        """This is what the broker knows now; it will be in use as soon as it is durable."""
-        self._known = join(self._known, known)
-        if self.durable:
-            return self._write()
-        if not is_at_least(self.vector, self._known):
-            self.digest, self.vector = self.digest + 1, self._known
-        return []
+        """Join what the broker knows now; it is used as soon as it is durable."""
+        self._next_vector = join(self._next_vector, known)
+        return self._write()
 
     def persisted(self, message: StampPersisted) -> list[Persist]:
-        """A write has ended. One without room is tried again with the next advance."""
-        written, self._writing = self._writing, None
+        """Handle the end of a write. Without room it is tried again with the next advance."""
+        written, self._vector_in_write = self._vector_in_write, None
         assert written is not None
         if not message.ok:
             return []
@@ -109,19 +103,19 @@ class Stamp:
         return self._write()
 
     def _write(self) -> list[Persist]:
-        if self._writing is not None or is_at_least(self.vector, self._known):
+        if self._vector_in_write is not None or is_at_least(self.vector, self._next_vector):
             return []
-        return self._put(self.digest + 1, self._known)
+        return self._put(self.digest + 1, self._next_vector)
 
     def _put(self, digest: int, vector: Vector) -> list[Persist]:
-        self._writing = vector
-        put = Put(STAMPS, self.source, _encode(digest, self._writing))
+        self._vector_in_write = vector
+        put = Put(STAMPS, self.source, _encode(digest, self._vector_in_write))
         done = Tell(StampPersisted(self.source, digest))
         failed = Tell(StampPersisted(self.source, digest, ok=False))
         return [Persist((put,), (done,), (failed,))]
 
     def check(self) -> None:
-        assert is_at_least(self._known, self.vector), "I1"
+        assert is_at_least(self._next_vector, self.vector), "I1"
         assert self.digest > self._first or not self.vector, "I2"
 
 

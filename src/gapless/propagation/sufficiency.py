@@ -3,10 +3,10 @@
 Theory of operation
     If for every leaf behind the child the broker's vector is at least the message's, the broker
     knows every subscription that the message must be matched against, so its own match decides.
-    Else it lets the message pass. The test costs a comparison of vectors, so its result is kept
-    for the highest digest of each source. An older digest stands for a smaller vector: where the
-    highest passes the test, so does it. A digest higher than any known has an unknown vector:
-    the message passes. So does, where vectors may go back, a digest from before `Known.since`.
+    Otherwise it lets the message pass. The test costs a comparison of vectors, so its result is
+    kept for the highest digest of each source. An older digest stands for a smaller vector: if the
+    highest passes the test, so does the older one. A digest higher than any known has an unknown
+    vector: the message passes.
 
 Invariants (checked by `check`)
     I1  a result that is kept is that of the test with the present vectors
@@ -16,34 +16,16 @@ Source: Middleware 2004, sec. 3.5, 3.7, 5.1.
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gapless.propagation.digest import Dictionary
-from gapless.propagation.vector import agrees, restrict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gapless.core.broker_messages import Vector
     from gapless.core.identity import CellName
-    from gapless.propagation.digest import Known
-
-
-class Reason(Enum):
-    """Why a message passes to a child, or does not."""
-
-    MATCHED = "a subscription that is known matches"
-    FILTERED = "all subscriptions that count are known, and none matches"
-    INSUFFICIENT = "subscriptions count that are not known"
-    UNKNOWN_DIGEST = "it is not known which subscriptions count"
-
-
-class Decision(NamedTuple):
-    """Whether a message passes, and why."""
-
-    passes: bool
-    because: Reason
+    from gapless.propagation.digest import KnownVector
 
 
 def is_sufficient(
@@ -53,59 +35,35 @@ def is_sufficient(
     return all(broker.get(leaf, 0) >= message.get(leaf, 0) for leaf in leaves)
 
 
-def knows_exactly(
-    broker: Mapping[str, int], message: Mapping[str, int], leaves: Iterable[str]
-) -> bool:
-    """The test where empty changes stay below (`history`): these subscriptions and no others."""
-    return agrees(broker, restrict(message, leaves))
-
-
-def decide(sufficient: bool | None, matched: bool) -> Decision:
-    """The decision for one message and one child; `sufficient` is None if that is unknown."""
-    if matched:
-        return Decision(True, Reason.MATCHED)
-    if sufficient is None:
-        return Decision(True, Reason.UNKNOWN_DIGEST)
-    return Decision(False, Reason.FILTERED) if sufficient else Decision(True, Reason.INSUFFICIENT)
-
-
 class Sufficiency:
     """The kept results of one broker, by source and child."""
 
-    def __init__(
-        self, leaves: Mapping[CellName, Iterable[str]], *, goes_back: bool = False
-    ) -> None:
-        self.dictionary = Dictionary(goes_back=goes_back)
+    def __init__(self, leaves: Mapping[CellName, Iterable[str]]) -> None:
+        self.dictionary = Dictionary()
         self._leaves = {cell: frozenset(some) for cell, some in leaves.items()}
         self._vector: Vector = {}
         self._results: dict[str, dict[CellName, bool]] = {}
 
     def learn(self, source: str, digest: int, vector: Vector | None, base: int = 0) -> bool:
-        """Take in what a message says of its vector. False: a `DigestNack` is due."""
+        """Learn the vector of a message. False: send a `DigestNack`."""
         before = self.dictionary.known.get(source)
         is_known = self.dictionary.learn(source, digest, vector, base)
         after = self.dictionary.known.get(source)
         if after is not None and after is not before:
-            if vector is None or before is None or after.since != before.since or not base:
+            if vector is None or before is None or not base:
                 self._test_anew(source, after)
             else:
                 self._test_growth(source, vector)
         return is_known
 
-    def adopt(self, source: str, known: Known) -> None:
-        """Take in the stamp of this very broker."""
-        if self.dictionary.known.get(source) != known:
-            self.dictionary.known[source] = known
-            self._test_anew(source, known)
-
-    def _test_anew(self, source: str, known: Known) -> None:
+    def _test_anew(self, source: str, known: KnownVector) -> None:
         self._results[source] = {
             cell: is_sufficient(self._vector, known.vector, leaves)
             for cell, leaves in self._leaves.items()
         }
 
     def _test_growth(self, source: str, grown: Vector) -> None:
-        """The message's vector has grown by this: only what was sufficient may change."""
+        """Test again after the message's vector has grown: only a positive result may change."""
         results = self._results[source]
         lacking = {leaf for leaf, time in grown.items() if self._vector.get(leaf, 0) < time}
         for cell in self._leaves if lacking else ():
@@ -113,7 +71,7 @@ class Sufficiency:
                 results[cell] = False
 
     def advance(self, vector: Mapping[str, int]) -> None:
-        """The broker's vector has grown: what was insufficient may no longer be."""
+        """Test again after the broker's vector has grown: only a negative result may change."""
         self._vector = dict(vector)
         for source, results in self._results.items():
             message = self.dictionary.known[source].vector
@@ -124,7 +82,7 @@ class Sufficiency:
     def test(self, source: str, digest: int, cell: CellName) -> bool | None:
         """The kept result for a message of this digest; None if its vector is unknown."""
         known = self.dictionary.known.get(source)
-        if known is None or not max(known.since, 1) <= digest <= known.digest:
+        if known is None or not 1 <= digest <= known.digest:
             return None
         return self._results[source][cell]
 

@@ -1,11 +1,12 @@
-"""The limits and timers that the propagation machines need; the broker's configuration has them."""
+"""The limits and timers that the propagation machines need; the broker's configuration provides
+them."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 
-class Timing(Protocol):
+class PropagationTiming(Protocol):
     """Times are whole microseconds. Defaults in brackets are what the specification says."""
 
     @property
@@ -22,7 +23,7 @@ class Timing(Protocol):
 
     @property
     def lag_patience(self) -> int:
-        """How long a broker that lags waits for what may be on its way, before it asks [50 ms]."""
+        """How long a broker that lags waits before it asks: the news may be on its way [50 ms]."""
 
     @property
     def lag_repeat(self) -> int:
@@ -30,7 +31,7 @@ class Timing(Protocol):
 
     @property
     def changes_pending_max(self) -> int:
-        """Changes kept until what they build on has come; beyond it the oldest goes [64]."""
+        """Changes that wait for what they build on; beyond it the oldest is dropped [64]."""
 
     @property
     def virtual_time_step(self) -> int:

@@ -38,12 +38,12 @@ def agrees(one: Mapping[str, int], constraint: Mapping[str, int]) -> bool:
 
 
 def restrict(vector: Mapping[str, int], leaves: Iterable[str]) -> Vector:
-    """The elements of these leaves, every one of them, zeros too: as a constraint needs it."""
+    """The elements of all these leaves, zeros included, as a constraint needs them."""
     return {leaf: vector.get(leaf, 0) for leaf in sorted(leaves)}
 
 
 def without_zeros(vector: Mapping[str, int]) -> Vector:
-    """The same vector, written shortly."""
+    """This vector without its zeros, sorted."""
     return {leaf: time for leaf, time in sorted(vector.items()) if time}
 
 

@@ -20,7 +20,7 @@ NOBODY = Ballot()
 
 
 class Inquiry:
-    """Whether there is a group already: most of those who would have a seat must know of none."""
+    """Whether there is a group already: most nodes that would have a seat must know of none."""
 
     __slots__ = ("seats", "unaware")
 
@@ -37,7 +37,7 @@ class Inquiry:
 
 
 class Campaign:
-    """What one who wants to lead has gathered so far."""
+    """What a node that wants to lead has gathered so far."""
 
     __slots__ = ("_floor", "accepted", "ballot", "groups", "promises", "seats", "state")
 
@@ -51,7 +51,7 @@ class Campaign:
         self._floor = NOBODY  # the greatest ballot known to be active
 
     def need(self, lineup: Lineup) -> bool:
-        """Someone knows of a group. Is it new to us, and does it matter?"""
+        """A node knows of a group. Is it new to us, and does it matter?"""
         if lineup.active and lineup.ballot > self._floor:
             self._floor = lineup.ballot
             self.groups = {b: s for b, s in self.groups.items() if b >= lineup.ballot}

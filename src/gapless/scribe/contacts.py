@@ -1,7 +1,7 @@
-"""Contacts: all the nodes that one node knows, and who of them is the next hop towards a key.
+"""Contacts: all the nodes that one node knows, and which of them is the next hop to a key.
 
 Theory of operation
-    The leaf set knows who is responsible for keys around us, the routing table leads to others
+    The leaf set knows which node has the keys around us, the routing table leads to others
     digit by digit, the neighbourhood set has the nodes that are near in the network. To route:
     within the leaf set, to the closest; else one digit on by the table; else to anyone known who
     shares as long a prefix and is closer. Once a message travels by the leaf set (`near`), it goes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gapless.scribe.identifiers import NodeId, Space
-    from gapless.scribe.settings import Settings
+    from gapless.scribe.settings import RingSettings
 
 
 class Contacts:
@@ -36,7 +36,7 @@ class Contacts:
     __slots__ = ("_near_max", "_proximity", "_space", "leaves", "nearby", "own", "table")
 
     def __init__(
-        self, own: NodeId, settings: Settings, space: Space, proximity: Callable[[NodeId], int]
+        self, own: NodeId, settings: RingSettings, space: Space, proximity: Callable[[NodeId], int]
     ) -> None:
         self.own = own
         self._space = space
@@ -47,7 +47,7 @@ class Contacts:
         self.nearby: list[tuple[int, NodeId]] = []  # by proximity, nearest first
 
     def hear_of(self, node: NodeId) -> None:
-        """Someone says that there is such a node."""
+        """A node says that there is such a node."""
         if node == self.own:
             return
         self.table.offer(node)
@@ -74,7 +74,8 @@ class Contacts:
             yield node
 
     def next_hop(self, key: int, *, near: bool = False) -> tuple[NodeId, bool]:
-        """To whom a message for the key goes next, ourselves if it has arrived; is it near then?"""
+        """The node that a message for the key goes to next, ourselves if it has arrived; is it near
+        then?"""
         if self.leaves.covers(key):
             return self.leaves.closest(key), True
         if near:
@@ -84,11 +85,11 @@ class Contacts:
         return self._closer(key, self._space.prefix_length(self.own, key)), False
 
     def is_responsible(self, key: int) -> bool:
-        """As far as we know, is nobody closer to the key than we are?"""
+        """As far as we know, is no node closer to the key than we are?"""
         return self.leaves.covers(key) and self.leaves.closest(key) == self.own
 
     def _closer(self, key: int, prefix: int) -> NodeId:
-        """The closest node known that shares so many digits; ourselves if nobody is closer."""
+        """The closest node known that shares so many digits; ourselves if none is closer."""
         space = self._space
         suited = (n for n in self.everyone() if space.prefix_length(n, key) >= prefix)
         return space.closest(key, [self.own, *suited])

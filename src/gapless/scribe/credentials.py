@@ -1,4 +1,4 @@
-"""Credentials: who may create, publish to and subscribe to a topic.
+"""Credentials: which principal may create, publish to and subscribe to a topic.
 
 Theory of operation
     All nodes of a network share a secret. A credential names a principal, a topic and rights, and
@@ -7,7 +7,7 @@ Theory of operation
     also asks the access list in the topic's record. A network without a secret is open.
 
 Source: the Scribe paper, section 3, which leaves open what credentials are. Deviation: HMAC-SHA-256
-with one secret; whoever has it may do anything, so it belongs to brokers, never to clients.
+with one secret; its holder may do anything, so it belongs to brokers, never to clients.
 """
 
 from __future__ import annotations

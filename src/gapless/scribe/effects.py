@@ -29,15 +29,15 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """From this number on nothing of an ordered topic will be missed without a `Missed`. Of one
-    without order: there is a way down from the root, and the number is 0."""
+    """From this number on nothing of an ordered topic will be missed without a `MissedRange`.
+    Of one without order: there is a way down from the root, and the number is 0."""
 
     topic: TopicId
     position: int
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
+class MissedRange:
     """Events of an ordered topic are lost to the subscribers of this node, and which."""
 
     topic: TopicId
@@ -46,7 +46,7 @@ class Missed:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RequestOutcome:
     """What became of a publication (`number`) or of a topic to be created (none)."""
 
     topic: TopicId
@@ -56,4 +56,4 @@ class Answer:
     """Its number in an ordered topic, where that is still known."""
 
 
-Effect = ToNode | Deliver | Begun | Missed | Answer
+Effect = ToNode | Deliver | Begun | MissedRange | RequestOutcome

@@ -9,8 +9,8 @@ Theory of operation
     An event is appended to the log and is committed when a majority of the seats holds it. So to
     change the seats is simply to lead again. A seat is one life of a node: one that comes back has
     forgotten its promises, and must not vote as if it had not.
-    Who is active says so; a group that is known to be active makes all that came before it
-    irrelevant. Who is told that a topic is to be asks first whether it has a group: it may have
+    An active leader says so; a group that is known to be active makes all that came before it
+    irrelevant. A node told that a topic is to be asks first whether it has a group: it may have
     been its root in an earlier life. Where a majority of the seats is lost before the group could
     change them, the topic stands still, rather than lose what was acknowledged.
 
@@ -35,12 +35,12 @@ from gapless.scribe.campaign import NOBODY, Campaign, Inquiry, is_majority
 from gapless.scribe.effects import Effect, ToNode
 from gapless.scribe.messages import (
     Accept,
-    Append,
     Appended,
     Ballot,
     GroupState,
     Hint,
     Lineup,
+    LogAppend,
     LogEntry,
     Outvoted,
     Prepare,
@@ -51,13 +51,13 @@ from gapless.scribe.messages import (
 if TYPE_CHECKING:
     from gapless.scribe.identifiers import NodeId
     from gapless.scribe.messages import GroupMessage, Seat, TopicRecord
-    from gapless.scribe.settings import Settings
+    from gapless.scribe.settings import RingSettings
 
 CATCH_UP_MAX = 64
 """Entries sent to a seat that lags, at a time."""
 
 
-class Group:
+class TopicGroup:
     """One seat of it. See the module docstring."""
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Group:
         "topic",
     )
 
-    def __init__(self, record: TopicRecord, own: Seat, settings: Settings) -> None:
+    def __init__(self, record: TopicRecord, own: Seat, settings: RingSettings) -> None:
         self.record = record
         self.topic = record.topic
         self._own = own
@@ -144,7 +144,7 @@ class Group:
 
     def _inquire(self, inquiry: Inquiry, now: Instant) -> list[Effect]:
         if self.promised > NOBODY or self.newest.seats:
-            self._inquiry = None  # there is: its members tell who they are
+            self._inquiry = None  # there is: its members tell their names
             return []
         if inquiry.is_over:
             return self.lead(inquiry.seats, now)
@@ -207,7 +207,7 @@ class Group:
         is_next = number == oldest if last is None else number in (last + 1, oldest)
         if not is_next or (last is not None and number <= last):
             return []
-        append = Append(
+        append = LogAppend(
             self.topic, self.lineup.ballot, self.end, (LogEntry(source, number, body),), True
         )
         self._append(append.entries[0])
@@ -253,7 +253,7 @@ class Group:
         self.committed = self.end
         self._open_bytes = 0
         stay = {seat.node for seat in campaign.seats}
-        active = Append(self.topic, campaign.ballot, self.end, (), True)
+        active = LogAppend(self.topic, campaign.ballot, self.end, (), True)
         retired = Retired(self.topic, self.lineup)
         return self._to(stay, active) + self._to(campaign.nodes() - stay, retired)
 
@@ -280,7 +280,7 @@ class Group:
                 return self._receive_promise(message, now)
             case Accept(state):
                 return self._receive_accept(sender, state)
-            case Append():
+            case LogAppend():
                 return self._receive_append(sender, message)
             case Appended():
                 return self._receive_appended(message)
@@ -301,7 +301,7 @@ class Group:
             self._hold(state)
         return [ToNode(sender, Appended(self.topic, ballot, self._own, self.end))]
 
-    def _receive_append(self, sender: NodeId, append: Append) -> list[Effect]:
+    def _receive_append(self, sender: NodeId, append: LogAppend) -> list[Effect]:
         if append.ballot < self.promised:
             return [ToNode(sender, Outvoted(self.topic, self.promised))]
         if append.ballot != self.lineup.ballot:
@@ -335,7 +335,7 @@ class Group:
     # --- time ------------------------------------------------------------------------------------
 
     def repeat(self, now: Instant) -> list[Effect]:
-        """Ask again whoever has not answered."""
+        """Ask those again that have not answered."""
         if now < self._repeat_due:
             return []
         self._repeat_due = Instant(now + self._settings.lead_repeat)
@@ -361,7 +361,7 @@ class Group:
                 effects.append(ToNode(seat.node, Accept(self._state())))
                 continue
             entries = tuple(entry for _, entry in self.between(held, held + CATCH_UP_MAX))
-            append = Append(self.topic, self.lineup.ballot, held, entries, True)
+            append = LogAppend(self.topic, self.lineup.ballot, held, entries, True)
             effects.append(ToNode(seat.node, append))
         return effects
 

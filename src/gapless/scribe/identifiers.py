@@ -3,10 +3,10 @@
 Theory of operation
     An identifier has `bits` bits, most significant digit first, `digit_bits` to a digit. Two of
     them have a common prefix (how routing tables see it) and a distance the short way round (how
-    the ring sees it). Who has the least distance to a key is responsible for it; of two equally
-    near ones the smaller identifier.
-    They are integers, so that arithmetic is quick, and a class of their own, so that a codec can
-    tell them from numbers: 128 bits do not fit a plain integer of the wire.
+    the ring sees it). The node with the least distance to a key is responsible for it; of two
+    equally near ones the smaller identifier. They are integers, so that arithmetic is quick, and a
+    class of their own, so that a codec can tell them from numbers: 128 bits do not fit a plain
+    integer of the wire.
 
 Invariants
     I1  of nodes that lie between a node and a key (not through 0) each shares at least as long a
@@ -46,7 +46,7 @@ class Space:
         return NodeId(self._hash(name))
 
     def topic_id(self, name: str, creator: str) -> TopicId:
-        """The identifier of a topic: anyone who knows both names can make it."""
+        """The identifier of a topic: any node that knows both names can make it."""
         return TopicId(self._hash(f"{name}\0{creator}"))
 
     def _hash(self, text: str) -> Identifier:

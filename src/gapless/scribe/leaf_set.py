@@ -56,7 +56,7 @@ class LeafSet:
         return self.members[: -self._half - 1 : -1]
 
     def ends_without(self, gone: NodeId) -> list[NodeId]:
-        """The farthest other one on either side: who knows what lies beyond."""
+        """The farthest other node on either side: it knows what lies beyond."""
         sides = ([n for n in side if n != gone] for side in (self.larger, self.smaller))
         return sorted({side[-1] for side in sides if side})
 
@@ -74,7 +74,7 @@ class LeafSet:
         return offset < self._offsets[self._half - 1] or offset > self._offsets[self._half]
 
     def add(self, node: NodeId) -> bool:
-        """Take a node that lives. Whoever is one too many goes. Is anything different now?"""
+        """Take a node that lives. The node that is one too many goes. Is anything different now?"""
         if not self.would_take(node):
             return False
         offset = self._space.clockwise(self._own, node)
@@ -103,7 +103,7 @@ class LeafSet:
         return offset <= self._offsets[self._half - 1] or offset >= self._offsets[self._half]
 
     def closest(self, key: int) -> NodeId:
-        """Of the members and us, who is responsible for the key."""
+        """The node responsible for the key, of the members and us."""
         index = bisect_left(self._offsets, self._space.clockwise(self._own, key))
         around = (
             self.members[index - 1] if index > 0 else self._own,

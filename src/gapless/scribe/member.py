@@ -3,7 +3,7 @@
 Theory of operation
     Messages come in by `receive` and time by `fire`; what is to be done comes out. `deadline` says
     when to call `fire` at the latest. A member keeps nothing on disk: one that comes back is new,
-    joins by whom it knew before (`known_nodes`), and has another `born`.
+    joins by nodes it knew before (`known_nodes`), and has another `born`.
 
 Invariants: those of its parts, see `check`.
 """
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from gapless.scribe import messages as m
 from gapless.scribe.credentials import Guard
-from gapless.scribe.effects import Answer, Effect, ToNode
+from gapless.scribe.effects import Effect, RequestOutcome, ToNode
 from gapless.scribe.identifiers import Space
-from gapless.scribe.parts import Parts
-from gapless.scribe.pastry import Phase
+from gapless.scribe.parts import RingParts
+from gapless.scribe.pastry import RingPhase
 from gapless.scribe.publishing import Publishing
 from gapless.scribe.roots import Roots
-from gapless.scribe.settings import Settings
+from gapless.scribe.settings import RingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gapless.scribe.identifiers import Identifier, NodeId, TopicId
 
 
-class Member:
+class RingMember:
     """See the module docstring."""
 
     __slots__ = ("_changes", "_publishing", "pastry", "roots", "tree")
@@ -39,12 +39,12 @@ class Member:
         seat: m.Seat,
         proximity: Callable[[NodeId], int],
         *,
-        settings: Settings | None = None,
+        settings: RingSettings | None = None,
         space: Space | None = None,
         guard: Guard | None = None,
-        parts: Parts | None = None,
+        parts: RingParts | None = None,
     ) -> None:
-        settings, guard, parts = settings or Settings(), guard or Guard(), parts or Parts()
+        settings, guard, parts = settings or RingSettings(), guard or Guard(), parts or RingParts()
         self.pastry = parts.pastry(seat, self, settings, space or Space(), proximity)
         self.tree = parts.tree(self.pastry, settings, guard, parts.best_effort(), parts.ordered())
         self.roots = Roots(self.pastry, self.tree, settings, guard, parts.group)
@@ -59,11 +59,11 @@ class Member:
 
     @property
     def is_active(self) -> bool:
-        return self.pastry.phase is Phase.ACTIVE
+        return self.pastry.phase is RingPhase.ACTIVE
 
     @property
     def known_nodes(self) -> list[NodeId]:
-        """Whom to join by, after coming back."""
+        """Nodes to join by, after coming back."""
         return list(self.pastry.contacts.leaves.members)
 
     def found(self, now: Instant) -> list[Effect]:
@@ -98,7 +98,7 @@ class Member:
     def create(
         self, record: m.TopicRecord, now: Instant, credential: m.Credential | None = None
     ) -> list[Effect]:
-        """An `Answer` without a number says what became of it; ask again if none comes."""
+        """An `RequestOutcome` without a number says what became of it; ask again if none comes."""
         create = m.Create(record, self.node, credential)
         return self._settle(self.pastry.route(create, record.topic, now), now)
 
@@ -125,7 +125,7 @@ class Member:
         ordered: bool = False,
         credential: m.Credential | None = None,
     ) -> tuple[int, list[Effect]]:
-        """Its number, by which an `Answer` comes."""
+        """Its number, by which an `RequestOutcome` comes."""
         number, effects = self._publishing.publish(
             topic, body, now, ordered=ordered, credential=credential
         )
@@ -154,17 +154,17 @@ class Member:
                 | m.Heartbeat()
                 | m.Adopted()
                 | m.Divert()
-                | m.Subscribe()
+                | m.Graft()
                 | m.Refresh()
-                | m.Unsubscribe()
+                | m.Prune()
                 | m.Pull()
                 | m.Gone()
-                | m.Denied()
+                | m.AccessDenied()
             ):
                 return self._receive_in_tree(sender, message, now)
-            case m.Created(topic, problem):
-                return [Answer(topic, None, problem)]
-            case m.Publication():
+            case m.TopicCreated(topic, problem):
+                return [RequestOutcome(topic, None, problem)]
+            case m.RootPublication():
                 return self.roots.publish(message, now) if self.is_active else []
             case m.Published():
                 return self._publishing.receive(sender, message)
@@ -175,7 +175,7 @@ class Member:
                 | m.Promise()
                 | m.Outvoted()
                 | m.Accept()
-                | m.Append()
+                | m.LogAppend()
                 | m.Appended()
                 | m.Hint()
                 | m.Retired()
@@ -188,7 +188,7 @@ class Member:
                 return self.pastry.receive(sender, message, now)
 
     def _receive_in_tree(
-        self, sender: NodeId, message: m.TreeMessage, now: Instant
+        self, sender: NodeId, message: m.BranchMessage, now: Instant
     ) -> list[Effect]:
         match message:
             case m.TreeEvent():
@@ -199,18 +199,18 @@ class Member:
                 return self.tree.receive_adopted(sender, message, now)
             case m.Divert():
                 return self.tree.receive_divert(message, now)
-            case m.Subscribe():
+            case m.Graft():
                 return self.tree.receive_subscribe(message, now)
             case m.Refresh():
                 return self.tree.receive_refresh(sender, message, now)
-            case m.Unsubscribe():
+            case m.Prune():
                 return self.tree.receive_unsubscribe(sender, message)
             case m.Pull():
                 return self.tree.receive_pull(message)
             case m.Gone():
                 return self.tree.receive_gone(message)
-            case m.Denied(topic, problem):
-                return [*self.tree.unsubscribe(topic), Answer(topic, None, problem)]
+            case m.AccessDenied(topic, problem):
+                return [*self.tree.unsubscribe(topic), RequestOutcome(topic, None, problem)]
 
     @property
     def deadline(self) -> Instant:
@@ -250,7 +250,7 @@ class Member:
     def forward(
         self, payload: m.Payload, key: Identifier, hop: NodeId, now: Instant
     ) -> tuple[m.Payload | None, list[Effect]]:
-        if isinstance(payload, m.Subscribe):
+        if isinstance(payload, m.Graft):
             return self.tree.forward(payload, now)
         return payload, []
 
@@ -259,13 +259,13 @@ class Member:
 
     def deliver(self, payload: m.Payload, key: Identifier, now: Instant) -> list[Effect]:
         match payload:
-            case m.Subscribe():
+            case m.Graft():
                 return self.tree.deliver(payload, now) + self.roots.joined(payload.topic, now)
             case m.Create():
                 return self.roots.create(payload, now)
-            case m.Publication():
+            case m.RootPublication():
                 return self.roots.publish(payload, now)
-            case m.Join():
+            case m.RingJoin():
                 raise AssertionError("joins are the ring's own business")
 
     def check(self) -> None:

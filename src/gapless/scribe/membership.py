@@ -1,16 +1,16 @@
-"""Membership: who is in the leaf set, who is being probed, who has failed.
+"""Membership: the nodes in the leaf set, being probed, and failed.
 
 Theory of operation
     A node gets into the leaf set when it has proved that it lives: the dead are not brought back by
-    hearsay. Hearsay makes us probe those who would have a place. A member that fails leaves a gap:
-    the ends of the set, and the nodes next to us, are asked who is there. A table's entry that
+    hearsay. Hearsay makes us probe nodes that would have a place. A member that fails leaves a gap:
+    the ends of the set, and the nodes next to us, are asked for theirs. A table's entry that
     fails makes us ask another node of its row. The failed are remembered, and asked now and then
     whether they are back: after a split that is how the halves find together. One that is back had
     been cut off, perhaps with others: it is asked to look up our place on its side.
 
 Invariants (checked by `check`)
     I1  we know when we last heard each member of the leaf set, and which life of it
-    I2  nobody who failed is in the leaf set; failed and probed ones are bounded in number
+    I2  no node that failed is in the leaf set; failed and probed ones are bounded in number
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gapless.scribe.identifiers import NodeId, Space
-    from gapless.scribe.settings import Settings
+    from gapless.scribe.settings import RingSettings
 
 REVIVED_AT_ONCE = 2
 """Failed nodes that are probed at a time."""
@@ -49,7 +49,7 @@ class Membership:
     )
 
     def __init__(
-        self, seat: Seat, settings: Settings, space: Space, proximity: Callable[[NodeId], int]
+        self, seat: Seat, settings: RingSettings, space: Space, proximity: Callable[[NodeId], int]
     ) -> None:
         self._seat = seat
         self._settings = settings
@@ -78,7 +78,7 @@ class Membership:
             for node in self.contacts.leaves.nearest(key, count)
         )
 
-    # --- those who live --------------------------------------------------------------------------
+    # --- nodes that live -------------------------------------------------------------------------
 
     def hear(self, node: NodeId, now: Instant) -> None:
         """A message came from this node."""
@@ -109,7 +109,7 @@ class Membership:
                 self.contacts.hear_of(node)
 
     def consider(self, nodes: Iterable[NodeId], now: Instant) -> list[Effect]:
-        """Hearsay: probe those who would have a place in the leaf set."""
+        """Hearsay: probe nodes that would have a place in the leaf set."""
         effects: list[Effect] = []
         for node in nodes:
             if node in self._heard or node in self._failed or node == self._seat.node:
@@ -119,7 +119,7 @@ class Membership:
                 effects += self.probe(node, now)
         return effects
 
-    # --- those who may not -----------------------------------------------------------------------
+    # --- nodes that may not ----------------------------------------------------------------------
 
     @property
     def probe_message(self) -> Probe:
@@ -140,7 +140,7 @@ class Membership:
         return next((due for due, _ in self._probing.values()), None)
 
     def probe_again(self, now: Instant) -> tuple[list[Effect], list[NodeId]]:
-        """Repeat unanswered probes; who was probed often enough has failed."""
+        """Repeat unanswered probes; a node probed often enough has failed."""
         effects: list[Effect] = []
         failed: list[NodeId] = []
         for node in [node for node, (due, _) in self._probing.items() if due <= now]:

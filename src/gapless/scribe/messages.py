@@ -5,7 +5,7 @@ Theory of operation
     straight to the node it is for. Every one may be lost, late, doubled or out of order: a receiver
     does the right thing then, and a sender asks again.
     On the wire all that one step has for one broker goes in a `Ringed`, together with the names of
-    the brokers that it speaks of: any of them may be sent to, and node ids do not tell who it is.
+    the brokers that it speaks of: any of them may be sent to, and node ids do not tell its name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
 
     topic: TopicId
     creator: Name = ""
-    publishers: tuple[Name, ...] = ()  # who may publish; none: whoever has the right
+    publishers: tuple[Name, ...] = ()  # that may publish; none: all with the right
     ordered: bool = False
     first: AnyCount = 1  # of an ordered topic: the number of the first event
 
@@ -52,7 +52,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
 # --- the ring -------------------------------------------------------------------------------------
 
 
-class Ping(Message, frozen=True, tag="scribe ping"):
+class LeafPing(Message, frozen=True):
     """Proof of life, to every member of the leaf set."""
 
     born: AnyCount
@@ -73,7 +73,7 @@ class ProbeReply(Message, frozen=True):
     leaves: tuple[NodeId, ...]
 
 
-class Join(Message, frozen=True):
+class RingJoin(Message, frozen=True):
     """Routed towards the identifier of a newcomer; each node on the way adds a row of its table.
 
     `fresh`: the newcomer knows nothing, even if it was here before. Otherwise it has joined, and
@@ -85,7 +85,7 @@ class Join(Message, frozen=True):
     contacts: tuple[NodeId, ...] = ()
 
 
-class Welcome(Message, frozen=True):
+class RingWelcome(Message, frozen=True):
     """From the node that was closest to a newcomer: its leaf set, and the rows of the way."""
 
     leaves: tuple[NodeId, ...]
@@ -103,7 +103,7 @@ class RowQuery(Message, frozen=True):
     nodes: tuple[NodeId, ...] = ()
 
 
-class Row(Message, frozen=True):
+class RowReply(Message, frozen=True):
     """The answer to a `RowQuery`."""
 
     nodes: tuple[NodeId, ...]
@@ -126,15 +126,15 @@ class Create(Message, frozen=True):
     credential: Credential | None = None
 
 
-class Created(Message, frozen=True):
+class TopicCreated(Message, frozen=True):
     """The topic exists at the root and its replicas; or why not."""
 
     topic: TopicId
     problem: Prose = ""
 
 
-class Subscribe(Message, frozen=True, tag="scribe subscribe"):
-    """Routed towards a topic until someone takes `child` on. `position`: what it has of an ordered
+class Graft(Message, frozen=True):
+    """Routed towards a topic until a node takes `child` on. `position`: what it has of an ordered
     topic, none if it is new to it."""
 
     topic: TopicId
@@ -161,7 +161,7 @@ class Divert(Message, frozen=True):
     siblings: tuple[NodeId, ...]
 
 
-class Unsubscribe(Message, frozen=True, tag="scribe unsubscribe"):
+class Prune(Message, frozen=True):
     """I am no longer your child."""
 
     topics: tuple[TopicId, ...]
@@ -173,7 +173,7 @@ class Refresh(Message, frozen=True):
     topics: tuple[tuple[TopicId, bool, AnyCount | None], ...]
 
 
-class Beat(msgspec.Struct, frozen=True):
+class TopicBeat(msgspec.Struct, frozen=True):
     """One topic in a heartbeat: those above the sender, and what it has of an ordered one."""
 
     topic: TopicId
@@ -185,11 +185,11 @@ class Beat(msgspec.Struct, frozen=True):
 class Heartbeat(Message, frozen=True):
     """Parent to child, for all topics that they share and that had no event lately."""
 
-    beats: tuple[Beat, ...]
+    beats: tuple[TopicBeat, ...]
 
 
-class Denied(Message, frozen=True):
-    """Someone may not do what it asked for."""
+class AccessDenied(Message, frozen=True):
+    """The receiver may not do what it asked for."""
 
     topic: TopicId
     problem: Prose
@@ -198,7 +198,7 @@ class Denied(Message, frozen=True):
 # --- events ---------------------------------------------------------------------------------------
 
 
-class Publication(Message, frozen=True):
+class RootPublication(Message, frozen=True):
     """To the root of a topic. `oldest`: the least number of the source that is still unanswered."""
 
     topic: TopicId
@@ -230,7 +230,7 @@ class TreeEvent(Message, frozen=True):
 
 
 class Pull(Message, frozen=True):
-    """Up the tree of an ordered topic, until someone has it: `asker` lacks these."""
+    """Up the tree of an ordered topic, until a node has it: `asker` lacks these."""
 
     topic: TopicId
     asker: NodeId
@@ -263,7 +263,7 @@ class LogEntry(msgspec.Struct, frozen=True):
 
 
 class Lineup(msgspec.Struct, frozen=True):
-    """Who is in a group, under which ballot. `active`: a majority is known to have taken it."""
+    """The seats of a group, under which ballot. `active`: a majority is known to have taken it."""
 
     ballot: Ballot = Ballot()
     seats: tuple[Seat, ...] = ()
@@ -271,7 +271,7 @@ class Lineup(msgspec.Struct, frozen=True):
 
 
 class GroupState(msgspec.Struct, frozen=True):
-    """All that a member of a group holds: who is in it, and the log."""
+    """All that a member of a group holds: its seats, and the log."""
 
     record: TopicRecord
     lineup: Lineup
@@ -314,7 +314,7 @@ class Accept(Message, frozen=True):
     state: GroupState
 
 
-class Append(Message, frozen=True):
+class LogAppend(Message, frozen=True):
     """Add these to the log, from number `start` on. `active`: a majority has taken this ballot."""
 
     topic: TopicId
@@ -334,7 +334,7 @@ class Appended(Message, frozen=True):
 
 
 class Hint(Message, frozen=True):
-    """To who seems to be the root: there is a group for this topic, and these are in it."""
+    """To what seems to be the root: there is a group for this topic, and these are in it."""
 
     record: TopicRecord
     known: Lineup
@@ -347,7 +347,7 @@ class Retired(Message, frozen=True):
     known: Lineup
 
 
-Payload = Join | Create | Subscribe | Publication
+Payload = RingJoin | Create | Graft | RootPublication
 
 
 class Routed(Message, frozen=True):
@@ -360,12 +360,14 @@ class Routed(Message, frozen=True):
     hops: AnyCount = 0
 
 
-RingMessage = Ping | Probe | ProbeReply | Welcome | Leave | RowQuery | Row | Passed | Routed
-EdgeMessage = Adopted | Divert | Subscribe | Unsubscribe | Refresh | Heartbeat | Denied
-TreeMessage = EdgeMessage | TreeEvent | Pull | Gone
-RootMessage = Created | Published | Replica
-GroupMessage = Prepare | Promise | Outvoted | Accept | Append | Appended | Hint | Retired
-ScribeMessage = RingMessage | TreeMessage | RootMessage | GroupMessage | Publication
+RingMessage = (
+    LeafPing | Probe | ProbeReply | RingWelcome | Leave | RowQuery | RowReply | Passed | Routed
+)
+EdgeMessage = Adopted | Divert | Graft | Prune | Refresh | Heartbeat | AccessDenied
+BranchMessage = EdgeMessage | TreeEvent | Pull | Gone
+RootMessage = TopicCreated | Published | Replica
+GroupMessage = Prepare | Promise | Outvoted | Accept | LogAppend | Appended | Hint | Retired
+ScribeMessage = RingMessage | BranchMessage | RootMessage | GroupMessage | RootPublication
 
 
 # --- on the wire ----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gapless.scribe.group import Group
+from gapless.scribe.group import TopicGroup
 from gapless.scribe.ordered import Ordered
 from gapless.scribe.pastry import Pastry
 from gapless.scribe.tree import Tree
@@ -12,11 +12,11 @@ from gapless.scribe.upcalls import BestEffort
 
 
 @dataclass(frozen=True)
-class Parts:
+class RingParts:
     """The classes that a member builds its machines from."""
 
     pastry: type[Pastry] = Pastry
     tree: type[Tree] = Tree
-    group: type[Group] = Group
+    group: type[TopicGroup] = TopicGroup
     best_effort: type[BestEffort] = BestEffort
     ordered: type[Ordered] = Ordered

@@ -1,18 +1,19 @@
-"""Pastry: one node of the ring. It joins, routes, notices who fails, and repairs what it knows.
+"""Pastry: one node of the ring. It joins, routes, notices failures, and repairs what it knows.
 
 Theory of operation
-    A newcomer asks someone to route a `Join` to its own identifier. Nodes on the way give rows of
-    their tables, the last one its leaf set. The newcomer probes all of that leaf set, and whom they
-    name; when none is left to probe it is active, and says so. Only then others route through it.
-    Members of a leaf set ping each other, and the nodes next to each other compare their sets. Who
-    pings us and has no place in our set is told our set, so that it learns of nodes between.
-    A message on its way is confirmed by each hop. Where that does not happen it goes out again by a
-    route computed anew: around a table's entry that failed, but to the leaf set's choice for as
-    long as that counts as alive, for nobody else is responsible.
+    A newcomer asks a node to route a `RingJoin` to the newcomer's identifier. Nodes on the way add
+    rows of their tables, the last one its leaf set. The newcomer probes all of that leaf set, and
+    the nodes that these name. With no probe left it is active, and says so. Only then do other
+    nodes route through it.
+    Members of a leaf set ping each other, and the nodes next to each other compare their sets. A
+    node that pings us and has no place in our set is told our set, so that it learns of nodes
+    between. A message on its way is confirmed by each hop. Where that does not happen it goes out
+    again by a route computed anew: around a table's entry that failed, but to the leaf set's choice
+    for as long as that counts as alive, for no other is responsible.
 
 Invariants (checked by `check`)
     I1  every hop gains (see `contacts`)
-    I2  one that is not active passes nothing on, and is in nobody's leaf set by its own doing
+    I2  one that is not active passes nothing on, and is in no leaf set by its own doing
 
 Source: the Scribe paper, section 2. Deviation: a newcomer is active only after its leaf set has
 answered, and hops are confirmed (the paper has TCP); both close gaps that lose or misroute.
@@ -30,16 +31,16 @@ from gapless.scribe.effects import Effect, ToNode
 from gapless.scribe.hops import Hops
 from gapless.scribe.membership import Membership
 from gapless.scribe.messages import (
-    Join,
+    LeafPing,
     Leave,
     Passed,
-    Ping,
     Probe,
     ProbeReply,
+    RingJoin,
+    RingWelcome,
     Routed,
-    Row,
     RowQuery,
-    Welcome,
+    RowReply,
 )
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from gapless.scribe.identifiers import Identifier, NodeId, Space
     from gapless.scribe.messages import Payload, RingMessage, Seat
-    from gapless.scribe.settings import Settings
+    from gapless.scribe.settings import RingSettings
 
 
 JOIN_ASKED = 2
@@ -58,7 +59,7 @@ SEEDS_MAX = 64
 """Nodes that may let us in which are remembered; beyond it the first that was told goes."""
 
 
-class Phase(Enum):
+class RingPhase(Enum):
     """How far a node has come."""
 
     OUTSIDE = "outside"
@@ -76,7 +77,7 @@ class Application(Protocol):
         """A payload is about to go on to `hop`: perhaps changed, or None to end its way here."""
 
     def deliver(self, payload: Payload, key: Identifier, now: Instant) -> list[Effect]:
-        """A payload has arrived: nobody is closer to its key than we are."""
+        """A payload has arrived: no node is closer to its key than we are."""
 
     def failed(self, node: NodeId, now: Instant) -> list[Effect]:
         """A node does not answer any more."""
@@ -105,7 +106,7 @@ class Pastry:
         self,
         seat: Seat,
         application: Application,
-        settings: Settings,
+        settings: RingSettings,
         space: Space,
         proximity: Callable[[NodeId], int],
     ) -> None:
@@ -116,7 +117,7 @@ class Pastry:
         self.members = Membership(seat, settings, space, proximity)
         self.contacts = self.members.contacts
         self.hops = Hops(settings)
-        self.phase = Phase.OUTSIDE
+        self.phase = RingPhase.OUTSIDE
         self._seeds: list[NodeId] = []
         self._round_due = self._revive_due = self._table_due = Instant(0)
         self._round_number = 0
@@ -149,7 +150,7 @@ class Pastry:
 
     def leave(self) -> list[Effect]:
         """Go, and say so."""
-        self.phase = Phase.OUTSIDE
+        self.phase = RingPhase.OUTSIDE
         self.members.is_active = False
         return [ToNode(node, Leave()) for node in self.members.leaves]
 
@@ -174,21 +175,21 @@ class Pastry:
                 return self._receive_hop(sender, message, now)
             case Passed(number):
                 self.hops.confirm(sender, number)
-            case Ping(born):
+            case LeafPing(born):
                 return self._receive_ping(sender, born, now)
             case Probe():
                 return self._receive_probe(sender, message, now)
             case ProbeReply(born, leaves):
                 met = self._meet(sender, born, now)
                 return met + self.members.consider(leaves, now) + self._end_probing(now)
-            case Welcome():
+            case RingWelcome():
                 return self._receive_welcome(sender, message, now)
             case Leave():
                 return self._fail(sender, now)
             case RowQuery(row, nodes):
                 self.members.hear_of(nodes)
-                return [ToNode(sender, Row(self.members.row(row)))] if self._is_active else []
-            case Row(nodes):
+                return [ToNode(sender, RowReply(self.members.row(row)))] if self._is_active else []
+            case RowReply(nodes):
                 self.members.hear_of(nodes)
         return []
 
@@ -213,11 +214,11 @@ class Pastry:
         effects.append(ToNode(sender, ProbeReply(self.seat.born, self.members.leaves)))
         return effects + self.members.consider(probe.leaves, now)
 
-    def _receive_welcome(self, sender: NodeId, welcome: Welcome, now: Instant) -> list[Effect]:
+    def _receive_welcome(self, sender: NodeId, welcome: RingWelcome, now: Instant) -> list[Effect]:
         self.members.hear_of(welcome.contacts)
         effects = self.members.consider((sender, *welcome.leaves), now)
-        if self.phase is Phase.JOINING:
-            self.phase = Phase.PROBING
+        if self.phase is RingPhase.JOINING:
+            self.phase = RingPhase.PROBING
         return effects + self._end_probing(now)
 
     # --- time ------------------------------------------------------------------------------------
@@ -236,27 +237,27 @@ class Pastry:
         for node in failed:
             effects += self._fail(node, now)
         effects += self._end_probing(now)
-        if now >= self._round_due and self.phase is not Phase.OUTSIDE:
+        if now >= self._round_due and self.phase is not RingPhase.OUTSIDE:
             effects += self._round(now)
         return effects
 
     def _round(self, now: Instant) -> list[Effect]:
         self._round_number += 1
         if not self._is_active:
-            # No answer, or not from all: begin again, with someone else.
+            # No answer, or not from all: begin again, with another.
             return self._become_joining(now)
         self._round_due = Instant(now + self._settings.ping_every)
         effects: list[Effect] = []
         for node in self.members.silent(now):
             effects += self._fail(node, now)
         neighbours = self.contacts.leaves.neighbours
-        probe, ping = self.members.probe_message, Ping(self.seat.born)
+        probe, ping = self.members.probe_message, LeafPing(self.seat.born)
         for node in self.members.leaves:
             effects.append(ToNode(node, probe if node in neighbours else ping))
         if now >= self._revive_due:
             self._revive_due = Instant(now + self._settings.revive_every)
             effects += self.members.revive()
-            # Whoever let us in may be in another ring by now, or have been from the start.
+            # The node that let us in may be in another ring by now, or have been from the start.
             if strangers := [node for node in self._seeds if node not in self.contacts.leaves]:
                 asked = strangers[self._round_number % len(strangers)]
                 effects.append(self._look_up_place(asked, fresh=False))
@@ -278,7 +279,7 @@ class Pastry:
 
     def _pass_on(self, routed: Routed, now: Instant) -> list[Effect]:
         payload, own = routed.payload, self.seat.node
-        if isinstance(payload, Join):
+        if isinstance(payload, RingJoin):
             payload = self._add_row(payload, routed.hops)
             if payload.newcomer == own:
                 return []  # it is known here already
@@ -286,7 +287,7 @@ class Pastry:
         if hop == own:
             return self._arrive(payload, routed.key, now)
         effects: list[Effect] = []
-        if not isinstance(payload, Join):
+        if not isinstance(payload, RingJoin):
             onward, effects = self._application.forward(payload, routed.key, hop, now)
             if onward is None:
                 return effects
@@ -306,20 +307,20 @@ class Pastry:
         return [ToNode(hop, routed)]
 
     def _arrive(self, payload: Payload, key: Identifier, now: Instant) -> list[Effect]:
-        if not isinstance(payload, Join):
+        if not isinstance(payload, RingJoin):
             return self._application.deliver(payload, key, now)
         if payload.newcomer == self.seat.node:
             return []
-        return [ToNode(payload.newcomer, Welcome(self.members.leaves, payload.contacts))]
+        return [ToNode(payload.newcomer, RingWelcome(self.members.leaves, payload.contacts))]
 
-    # --- joining, and those who fail -------------------------------------------------------------
+    # --- joining, and nodes that fail ------------------------------------------------------------
 
     @property
     def _is_active(self) -> bool:
-        return self.phase is Phase.ACTIVE
+        return self.phase is RingPhase.ACTIVE
 
     def _become_joining(self, now: Instant) -> list[Effect]:
-        self.phase = Phase.JOINING
+        self.phase = RingPhase.JOINING
         self._round_due = Instant(now + self._settings.join_repeat)
         count = min(JOIN_ASKED, len(self._seeds))
         first = self._round_number * count
@@ -328,9 +329,9 @@ class Pastry:
 
     def _look_up_place(self, node: NodeId, *, fresh: bool) -> ToNode:
         own = self.seat.node
-        return ToNode(node, Routed(self.hops.next_number(), own, Join(own, fresh), hops=1))
+        return ToNode(node, Routed(self.hops.next_number(), own, RingJoin(own, fresh), hops=1))
 
-    def _add_row(self, join: Join, hops: int) -> Join:
+    def _add_row(self, join: RingJoin, hops: int) -> RingJoin:
         if join.fresh and join.newcomer != self.seat.node:
             self.members.forget(join.newcomer)  # whatever it was before, it knows nothing now
         shared = self._space.prefix_length(self.seat.node, join.newcomer)
@@ -341,12 +342,16 @@ class Pastry:
         return msgspec.structs.replace(join, contacts=(*join.contacts, self.seat.node, *rows))
 
     def _end_probing(self, now: Instant) -> list[Effect]:
-        if self.phase is not Phase.PROBING or self.members.is_probing or not self.members.leaves:
+        if (
+            self.phase is not RingPhase.PROBING
+            or self.members.is_probing
+            or not self.members.leaves
+        ):
             return []
         return self._become_active(now)
 
     def _become_active(self, now: Instant) -> list[Effect]:
-        self.phase = Phase.ACTIVE
+        self.phase = RingPhase.ACTIVE
         self.members.is_active = True
         self.members.changes += 1
         self._round_due = Instant(now + self._settings.ping_every)

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING
 
 from gapless.core.errors import UsageError
 from gapless.core.identity import Instant
-from gapless.scribe.effects import Answer, Effect, ToNode
-from gapless.scribe.messages import Publication
+from gapless.scribe.effects import Effect, RequestOutcome, ToNode
+from gapless.scribe.messages import RootPublication
 
 if TYPE_CHECKING:
     from gapless.scribe.identifiers import NodeId, TopicId
     from gapless.scribe.messages import Credential, Published
     from gapless.scribe.pastry import Pastry
-    from gapless.scribe.settings import Settings
+    from gapless.scribe.settings import RingSettings
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingPublication:
     """One publication that is not confirmed."""
 
     body: bytes
@@ -44,11 +44,13 @@ class Publishing:
 
     __slots__ = ("_last", "_open", "_pastry", "_pending", "_roots", "_settings")
 
-    def __init__(self, pastry: Pastry, settings: Settings) -> None:
+    def __init__(self, pastry: Pastry, settings: RingSettings) -> None:
         self._pastry = pastry
         self._settings = settings
         self._last: dict[TopicId, int] = {}
-        self._pending: dict[tuple[TopicId, int], Pending] = {}  # in the order in which it is due
+        self._pending: dict[
+            tuple[TopicId, int], PendingPublication
+        ] = {}  # in the order in which it is due
         self._open: dict[TopicId, dict[int, None]] = {}  # the numbers of each, in order
         self._roots: dict[TopicId, NodeId] = {}
 
@@ -61,7 +63,7 @@ class Publishing:
         ordered: bool,
         credential: Credential | None,
     ) -> tuple[int, list[Effect]]:
-        """Its number, by which an `Answer` will come."""
+        """Its number, by which an `RequestOutcome` will come."""
         if len(self._pending) >= self._settings.publish_pending_max:
             raise UsageError(
                 f"{len(self._pending)} publications wait for an answer",
@@ -73,7 +75,7 @@ class Publishing:
                 "Publish to this one through another node, or raise multicast_topics_max.",
             )
         number = self._last[topic] = self._last.get(topic, 0) + 1
-        pending = Pending(body, credential, ordered, self._due(now))
+        pending = PendingPublication(body, credential, ordered, self._due(now))
         self._pending[topic, number] = pending
         self._open.setdefault(topic, {})[number] = None
         return number, self._send(topic, number, pending, now)
@@ -85,9 +87,11 @@ class Publishing:
     def _due(self, now: Instant) -> Instant:
         return Instant(now + self._settings.publish_repeat)
 
-    def _send(self, topic: TopicId, number: int, pending: Pending, now: Instant) -> list[Effect]:
+    def _send(
+        self, topic: TopicId, number: int, pending: PendingPublication, now: Instant
+    ) -> list[Effect]:
         oldest = next(iter(self._open[topic]))
-        publication = Publication(
+        publication = RootPublication(
             topic, self._pastry.seat, number, oldest, pending.body, pending.credential
         )
         root = self._roots.get(topic)
@@ -106,9 +110,9 @@ class Publishing:
         if not published.problem:
             self._roots[topic] = sender
         self._end(topic, number)
-        return [Answer(topic, number, published.problem, published.position)]
+        return [RequestOutcome(topic, number, published.problem, published.position)]
 
-    def _end(self, topic: TopicId, number: int) -> Pending:
+    def _end(self, topic: TopicId, number: int) -> PendingPublication:
         del self._open[topic][number]
         if not self._open[topic]:
             del self._open[topic]
@@ -120,7 +124,10 @@ class Publishing:
         numbers = list(self._open.get(topic, ()))
         for number in numbers:
             self._end(topic, number)
-        return [Answer(topic, number, "the topic was deleted; use another") for number in numbers]
+        return [
+            RequestOutcome(topic, number, "the topic was deleted; use another")
+            for number in numbers
+        ]
 
     @property
     def deadline(self) -> Instant | None:
@@ -130,13 +137,13 @@ class Publishing:
         effects: list[Effect] = []
         due = [key for key, pending in self._pending.items() if pending.due <= now]
         for topic, number in due:
-            self._roots.pop(topic, None)  # whoever it was does not answer: ask the ring
+            self._roots.pop(topic, None)  # it does not answer: ask the ring
             pending = self._pending.pop((topic, number))
             self._pending[topic, number] = pending  # it will be the last that is due
             if not pending.ordered and pending.attempt >= self._settings.publish_attempts_max:
                 self._end(topic, number)
                 problem = "the root of the topic did not answer; try again later"
-                effects.append(Answer(topic, number, problem))
+                effects.append(RequestOutcome(topic, number, problem))
                 continue
             pending.attempt += 1
             pending.due = self._due(now)

@@ -4,9 +4,9 @@ Theory of operation
     Of a topic without order the root has a record (creator, access list), and the nodes closest to
     the topic have copies. One that is no longer among the closest keeps its copy until the root has
     shown that it has it, too. It stamps events with its era, so that one that comes twice is known.
-    Of an ordered topic the same nodes form a `Group`, and the root leads it. When leaf sets change,
-    whoever is closest now leads, with the seats that are closest now; others who hold something of
-    the topic send it a hint, again and again.
+    Of an ordered topic the same nodes form a `TopicGroup`, and the root leads it. When leaf sets
+    change, the closest node leads, with the seats that are closest now. Other nodes that hold
+    something of the topic send it a hint, again and again.
     A publication that comes to a node that is not the root is routed on.
 
 Invariants (checked by `check`)
@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
 from gapless.scribe.effects import Effect, ToNode
-from gapless.scribe.group import Group
+from gapless.scribe.group import TopicGroup
 from gapless.scribe.messages import (
     Accept,
     Ballot,
-    Created,
     Hint,
     Prepare,
     Published,
     Replica,
+    TopicCreated,
     TreeEvent,
 )
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from gapless.scribe.messages import (
         Create,
         GroupMessage,
-        Publication,
+        RootPublication,
         Seat,
         TopicRecord,
     )
     from gapless.scribe.pastry import Pastry
-    from gapless.scribe.settings import Settings
+    from gapless.scribe.settings import RingSettings
     from gapless.scribe.stream import Stream
-    from gapless.scribe.topic import Topic
+    from gapless.scribe.topic import TreeTopic
     from gapless.scribe.tree import Tree
 
 FULL = "this node has as many topics as it takes; choose another name"
@@ -77,9 +77,9 @@ class Roots:
         self,
         pastry: Pastry,
         tree: Tree,
-        settings: Settings,
+        settings: RingSettings,
         guard: Guard,
-        group: type[Group] = Group,
+        group: type[TopicGroup] = TopicGroup,
     ) -> None:
         self._pastry = pastry
         self._tree = tree
@@ -89,10 +89,10 @@ class Roots:
         self._changes = 0
         self._round_due = self._replicate_due = Instant(0)
         self._recent: dict[tuple[TopicId, Seat, int], None] = {}
-        self._creators: dict[TopicId, NodeId] = {}  # who waits for a group to be active
+        self._creators: dict[TopicId, NodeId] = {}  # nodes that wait for a group to be active
         self._sent: dict[TopicId, int] = {}  # as leader: all below this went down the tree
         self.records: dict[TopicId, TopicRecord] = {}
-        self.groups: dict[TopicId, Group] = {}
+        self.groups: dict[TopicId, TopicGroup] = {}
 
     # --- topics ----------------------------------------------------------------------------------
 
@@ -107,9 +107,9 @@ class Roots:
         if not problem and known is None and self._is_full(record):
             problem = FULL
         if problem:
-            return [ToNode(source, Created(topic, problem))]
+            return [ToNode(source, TopicCreated(topic, problem))]
         if not record.ordered:
-            effects: list[Effect] = [ToNode(source, Created(topic))]
+            effects: list[Effect] = [ToNode(source, TopicCreated(topic))]
             return effects if known is not None else effects + self._found(record)
         self._creators[topic] = source
         group, effects = self.groups.get(topic), []
@@ -144,7 +144,7 @@ class Roots:
 
     # --- publications ----------------------------------------------------------------------------
 
-    def publish(self, publication: Publication, now: Instant) -> list[Effect]:
+    def publish(self, publication: RootPublication, now: Instant) -> list[Effect]:
         """A publication came here, by a route or because its source thought that we are root."""
         topic, source, number = publication.topic, publication.source, publication.number
         if not self._pastry.contacts.is_responsible(topic):
@@ -160,7 +160,7 @@ class Roots:
             return self._publish_ordered(publication, now)
         return self._publish_once(publication, now)
 
-    def _publish_once(self, publication: Publication, now: Instant) -> list[Effect]:
+    def _publish_once(self, publication: RootPublication, now: Instant) -> list[Effect]:
         identifier, source, number = publication.topic, publication.source, publication.number
         effects: list[Effect] = [ToNode(source.node, Published(identifier, source, number))]
         key = identifier, source, number
@@ -178,7 +178,7 @@ class Roots:
         event = TreeEvent(identifier, topic.last, publication.body, topic.era)
         return effects + self._tree.multicast(topic, event, now)
 
-    def _publish_ordered(self, publication: Publication, now: Instant) -> list[Effect]:
+    def _publish_ordered(self, publication: RootPublication, now: Instant) -> list[Effect]:
         group, source, number = (
             self.groups[publication.topic],
             publication.source,
@@ -192,7 +192,7 @@ class Roots:
         effects = group.publish(source, number, publication.oldest, publication.body)
         return effects + self._advance(group, now)
 
-    def _advance(self, group: Group, now: Instant) -> list[Effect]:
+    def _advance(self, group: TopicGroup, now: Instant) -> list[Effect]:
         """Send what is newly committed down the tree, and confirm it."""
         topic = self._tree.topics.get(group.topic)
         if topic is not None:
@@ -202,7 +202,7 @@ class Roots:
             return []
         effects: list[Effect] = []
         if (creator := self._creators.pop(group.topic, None)) is not None:
-            effects.append(ToNode(creator, Created(group.topic)))
+            effects.append(ToNode(creator, TopicCreated(group.topic)))
         sent = self._sent.get(group.topic, group.base)
         self._sent[group.topic] = group.committed
         if topic is not None and topic.stream is not None:
@@ -218,11 +218,11 @@ class Roots:
         return effects
 
     def joined(self, topic: TopicId, now: Instant) -> list[Effect]:
-        """Someone has subscribed at the root: the tree need not wait to learn where it stands."""
+        """A node has subscribed at the root: the tree need not wait to learn where it stands."""
         group = self.groups.get(topic)
         return [] if group is None else self._advance(group, now)
 
-    def _place_stream(self, topic: Topic, stream: Stream, group: Group) -> list[Effect]:
+    def _place_stream(self, topic: TreeTopic, stream: Stream, group: TopicGroup) -> list[Effect]:
         """The stream of a leader stands where the log does, and keeps what the log keeps."""
         effects: list[Effect] = []
         if stream.position is None:
@@ -291,7 +291,7 @@ class Roots:
             effects += self._tend(group, now, hints=replicates)
         return effects
 
-    def _tend(self, group: Group, now: Instant, *, hints: bool) -> list[Effect]:
+    def _tend(self, group: TopicGroup, now: Instant, *, hints: bool) -> list[Effect]:
         """Lead if we are the root, with those closest; else tell the root that there is a group."""
         if self._pastry.contacts.is_responsible(group.topic):
             seats = self._seats(group.topic)
@@ -309,8 +309,8 @@ class Roots:
         return effects
 
     def _replicate(self) -> list[Effect]:
-        """Send records to who should have them. Those that are others' business now are kept until
-        the root shows that it has them (`receive_replica`): this message may be lost."""
+        """Send records to the nodes that should have them. Those that are others' business now are
+        kept until the root shows that it has them (`receive_replica`): this message may be lost."""
         own = self._pastry.seat.node
         batches: dict[NodeId, list[TopicRecord]] = {}
         for topic, record in self.records.items():

@@ -47,7 +47,7 @@ class RoutingTable:
         return self._cells.get(self.cell_of(key)) if key != self._own else None
 
     def offer(self, node: NodeId) -> bool:
-        """Take the node if its cell is empty or it is nearer than who is there."""
+        """Take the node if its cell is empty or it is nearer than the present one."""
         if node == self._own:
             return False
         cell = self.cell_of(node)

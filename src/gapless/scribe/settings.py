@@ -13,7 +13,7 @@ SECOND = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class RingSettings:
     """Limits and timers; see each field."""
 
     leaf_set_size: int = 16
@@ -37,7 +37,7 @@ class Settings:
 
     attempts_max: int = 4
     """How often a probe is tried; then the node counts as failed. A hop is tried twice as often at
-    one node, and then dropped: whoever sent the message sends it again if it matters."""
+    one node, and then dropped: its sender sends it again if it matters."""
 
     pending_max: int = 4_096
     """Hops that are watched at a time; beyond it the oldest is no longer watched."""
@@ -131,7 +131,7 @@ class Settings:
         if self.replicas > self.leaf_set_size // 2 + 1:
             raise UsageError("replicas must fit into half a leaf set: the root knows no others")
 
-    def at_pace(self, heartbeat: int) -> Settings:
+    def at_pace(self, heartbeat: int) -> RingSettings:
         """The same with all timers faster or slower, in proportion to the heartbeat."""
         timers = {name: getattr(self, name) * heartbeat // self.heartbeat for name in TIMERS}
         return replace(self, **timers)

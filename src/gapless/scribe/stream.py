@@ -4,7 +4,7 @@ Theory of operation
     The root numbers events one by one. A node starts where its parent stands, hands events out in
     the order of their numbers and holds what comes too early. What was handed out is kept for a
     while, for children that missed it. Heartbeats say how far the parent is: so a loss at the very
-    end is seen too. What is lacking is asked for; what nobody keeps any more is told as missed.
+    end is seen too. What is lacking is asked for; what no node keeps any more is told as missed.
 
 Invariants (checked by `check`)
     I1  nothing is held below the first kept number, and what is kept has no holes below `position`
@@ -28,7 +28,7 @@ class Stream:
 
     def __init__(self, kept_max: int, bytes_max: int = 4 << 20) -> None:
         self.position: int | None = None  # the next number to hand out; none: not started
-        self.known = 0  # someone has all numbers below this
+        self.known = 0  # some node has all numbers below this
         self.events: dict[int, TreeEvent] = {}
         self._start = 0  # the first number that is kept
         self._kept_max = kept_max
@@ -91,7 +91,7 @@ class Stream:
                 self._start = event.number
 
     def learn(self, position: int) -> None:
-        """Someone has everything below."""
+        """Some node has everything below."""
         self.known = max(self.known, position)
 
     @property
@@ -109,7 +109,7 @@ class Stream:
         return [self.events[n] for n in range(start, min(end, self.position))]
 
     def skip(self, start: int) -> tuple[tuple[int, int] | None, list[TreeEvent]]:
-        """Nobody keeps what is below `start`: what we miss of it, and what may be handed out."""
+        """No node keeps what is below `start`: what we miss of it, and what may be handed out."""
         if self.position is None or start <= self.position:
             return None, []
         missed = self.position, start

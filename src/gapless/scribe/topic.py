@@ -1,7 +1,7 @@
-"""One topic at one node of its tree: who is above, who is below, what was seen.
+"""One topic at one node of its tree: its parent, its children, what was seen.
 
 Invariants (checked by `check`)
-    I1  a root has no parent, and nobody is in the path above itself
+    I1  a root has no parent, and no node is in the path above itself
     I2  the parent, if there is one, is the first of the path
     I3  the parent is not a child
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
-from gapless.scribe.messages import Beat
+from gapless.scribe.messages import TopicBeat
 
 if TYPE_CHECKING:
     from gapless.scribe.identifiers import NodeId, TopicId
@@ -31,7 +31,7 @@ ERAS_MAX = 3
 
 
 @dataclass(slots=True)
-class Window:
+class EraWindow:
     """Which events of one root came lately."""
 
     era: Ballot
@@ -53,7 +53,7 @@ class Window:
 
 
 @dataclass(slots=True)
-class Topic:
+class TreeTopic:
     """See the module docstring. `stream` is there for ordered topics only."""
 
     identifier: TopicId
@@ -79,10 +79,10 @@ class Topic:
     leads: bool = False
     """Whether we are the root of an ordered topic, with a majority of its group behind us."""
     era: Ballot | None = None
-    """As root of an unordered topic: since when, and who."""
+    """As root of an unordered topic: since when, and which node."""
     last: int = 0
     """As such: the number given last."""
-    seen: tuple[Window, ...] = ()
+    seen: tuple[EraWindow, ...] = ()
     """What came of each root lately, the latest root last."""
 
     @property
@@ -94,9 +94,9 @@ class Topic:
         return self.stream.position if self.stream is not None else None
 
     @property
-    def beat(self) -> Beat:
+    def beat(self) -> TopicBeat:
         """What children are shown."""
-        return Beat(self.identifier, self.path, self.position, self.is_rooted)
+        return TopicBeat(self.identifier, self.path, self.position, self.is_rooted)
 
     def become_root(self) -> None:
         if not self.is_root:
@@ -129,7 +129,7 @@ class Topic:
         for window in self.seen:
             if window.era == era:
                 return window.is_new(number)
-        self.seen = (*self.seen, Window(era, number))[-ERAS_MAX:]
+        self.seen = (*self.seen, EraWindow(era, number))[-ERAS_MAX:]
         return True
 
     def check(self, own: NodeId) -> None:

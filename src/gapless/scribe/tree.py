@@ -1,20 +1,20 @@
 """The trees of all topics that a node takes part in: subscribing, heartbeats, repair, multicast.
 
 Theory of operation
-    A `Subscribe` is routed towards the topic. The first node on its way takes the sender on as a
+    A `Graft` is routed towards the topic. The first node on its way takes the sender on as a
     child and ends it there; if it was not in the tree it becomes a forwarder and subscribes itself.
-    So the tree is made of the routes, and who is responsible for the topic is its root.
+    So the tree is made of the routes, and the node responsible for the topic is its root.
     A parent shows itself to its children by events or heartbeats, a child confirms itself now and
     then. A child whose parent is silent subscribes again; the route leads elsewhere by then. When
     the leaf set changes, roots ask themselves whether they still are, and others whether they are.
-    Heartbeats carry the path up to the root. Who finds itself in it is part of a circle, and lets
-    go of its parent; who is above us is not taken on as a child. So circles do not last.
-    They also say whether the root is at its end: only then may subscribers count on the topic. A
-    node that has as many children as it takes sends one more to one of them.
+    Heartbeats carry the path up to the root. A node that finds itself there is in a circle, and
+    lets go of its parent; a node above us is not taken on as a child. So circles do not last. They
+    also say whether the root is at its end: only then may subscribers count on the topic. A node
+    that has as many children as it takes sends one more to one of them.
 
 Invariants (checked by `check`)
     I1  every topic here has a reason: a subscriber, or a child
-    I2  what `Topic` promises: no root has a parent, nobody is above itself
+    I2  what `TreeTopic` promises: no root has a parent, no node is above itself
 
 Source: the Scribe paper, sections 3 and 4. Deviation: paths; a parent makes itself known at once,
 so that nothing has to wait for the first event; one message carries all topics of two nodes; too
@@ -28,17 +28,17 @@ from typing import TYPE_CHECKING, TypeVar
 from gapless.core.identity import Instant
 from gapless.scribe.effects import Begun, Effect, ToNode
 from gapless.scribe.messages import (
+    AccessDenied,
     Adopted,
-    Beat,
-    Denied,
     Divert,
+    Graft,
     Heartbeat,
+    Prune,
     Refresh,
-    Subscribe,
-    Unsubscribe,
+    TopicBeat,
 )
 from gapless.scribe.stream import Stream
-from gapless.scribe.topic import Topic
+from gapless.scribe.topic import TreeTopic
 
 if TYPE_CHECKING:
     from gapless.scribe.credentials import Guard
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gapless.scribe.messages import Credential, Gone, Pull, TreeEvent
     from gapless.scribe.ordered import Ordered
     from gapless.scribe.pastry import Pastry
-    from gapless.scribe.settings import Settings
+    from gapless.scribe.settings import RingSettings
     from gapless.scribe.upcalls import BestEffort, Upcalls
 
 TOPICS_AT_ONCE = 1_000
@@ -73,7 +73,7 @@ class Tree:
     def __init__(
         self,
         pastry: Pastry,
-        settings: Settings,
+        settings: RingSettings,
         guard: Guard,
         best_effort: BestEffort,
         ordered: Ordered,
@@ -85,7 +85,7 @@ class Tree:
         self._best_effort = best_effort
         self._ordered = ordered
         self._round_due = Instant(0)
-        self.topics: dict[TopicId, Topic] = {}
+        self.topics: dict[TopicId, TreeTopic] = {}
 
     # --- what users want -------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class Tree:
         topic.subscribed = topic.has_begun = False
         return self._leave_if_idle(topic)
 
-    def _begin_unordered(self, topic: Topic) -> list[Effect]:
+    def _begin_unordered(self, topic: TreeTopic) -> list[Effect]:
         """Tell the subscribers, once, that there is a way down to us."""
         is_due = topic.subscribed and topic.is_rooted and not topic.has_begun
         if topic.stream is not None or not is_due:
@@ -121,7 +121,7 @@ class Tree:
 
     # --- subscribing -----------------------------------------------------------------------------
 
-    def forward(self, subscribe: Subscribe, now: Instant) -> tuple[Subscribe | None, list[Effect]]:
+    def forward(self, subscribe: Graft, now: Instant) -> tuple[Graft | None, list[Effect]]:
         """A subscription comes by: it ends here unless its sender is above us already."""
         if subscribe.child == self._own:
             return subscribe, []
@@ -132,16 +132,16 @@ class Tree:
             return subscribe, []
         return None, self._take_on(subscribe, now)
 
-    def deliver(self, subscribe: Subscribe, now: Instant) -> list[Effect]:
+    def deliver(self, subscribe: Graft, now: Instant) -> list[Effect]:
         """A subscription has arrived: we are the root."""
         topic = self.topics.get(subscribe.topic)
         effects = [] if topic is None else self._become_root(topic)
         return effects if subscribe.child == self._own else effects + self._take_on(subscribe, now)
 
-    def _take_on(self, subscribe: Subscribe, now: Instant) -> list[Effect]:
+    def _take_on(self, subscribe: Graft, now: Instant) -> list[Effect]:
         identifier, child = subscribe.topic, subscribe.child
         if problem := self._guard.problem(subscribe.credential, identifier, "subscribe"):
-            return [ToNode(child, Denied(identifier, problem))]
+            return [ToNode(child, AccessDenied(identifier, problem))]
         topic, effects = self.topics.get(identifier), []
         if topic is None:
             topic = self._enter(identifier, subscribe.ordered, subscribe.credential, now)
@@ -156,22 +156,22 @@ class Tree:
 
     def _enter(
         self, identifier: TopicId, ordered: bool, credential: Credential | None, now: Instant
-    ) -> Topic:
+    ) -> TreeTopic:
         limits = self._settings.buffer_events_max, self._settings.buffer_bytes_max
         stream = Stream(*limits) if ordered else None
-        topic = Topic(identifier, stream, credential=credential)
+        topic = TreeTopic(identifier, stream, credential=credential)
         if not self.topics:
             self._round_due = Instant(now + self._settings.heartbeat)
         topic.refresh_due = Instant(now + self._settings.refresh_every)
         self.topics[identifier] = topic
         return topic
 
-    def _find_parent(self, topic: Topic, now: Instant) -> list[Effect]:
+    def _find_parent(self, topic: TreeTopic, now: Instant) -> list[Effect]:
         topic.ask_due = Instant(now + self._settings.subscribe_repeat)
         return self._pastry.route(self._wish(topic), topic.identifier, now)
 
-    def _wish(self, topic: Topic) -> Subscribe:
-        wish = Subscribe(
+    def _wish(self, topic: TreeTopic) -> Graft:
+        wish = Graft(
             topic.identifier,
             self._own,
             ordered=topic.stream is not None,
@@ -179,39 +179,39 @@ class Tree:
         )
         return self._upcalls(topic).fault(topic, wish)
 
-    def _become_root(self, topic: Topic) -> list[Effect]:
+    def _become_root(self, topic: TreeTopic) -> list[Effect]:
         parent, was_rooted = topic.parent, topic.is_rooted
         topic.become_root()
         effects = self._begin_unordered(topic)
         if not was_rooted:
             effects += self._show(topic)
         if parent is not None:
-            effects.append(ToNode(parent, Unsubscribe((topic.identifier,))))
+            effects.append(ToNode(parent, Prune((topic.identifier,))))
         return effects
 
-    def _show(self, topic: Topic) -> list[Effect]:
+    def _show(self, topic: TreeTopic) -> list[Effect]:
         """To the children at once where we stand now: they wait for it."""
         beat = Heartbeat((topic.beat,))
         return [ToNode(child, beat) for child in topic.children]
 
-    def _leave_if_idle(self, topic: Topic) -> list[Effect]:
+    def _leave_if_idle(self, topic: TreeTopic) -> list[Effect]:
         if topic.is_needed:
             return []
         del self.topics[topic.identifier]
         if topic.parent is None:
-            return []  # whoever takes us on after all is told that we are not here
-        return [ToNode(topic.parent, Unsubscribe((topic.identifier,)))]
+            return []  # a node that takes us on after all is told that we are not here
+        return [ToNode(topic.parent, Prune((topic.identifier,)))]
 
     def _expiry(self, now: Instant) -> Instant:
         return Instant(now + self._settings.child_expiry)
 
-    def _upcalls(self, topic: Topic) -> Upcalls:
+    def _upcalls(self, topic: TreeTopic) -> Upcalls:
         return self._best_effort if topic.stream is None else self._ordered
 
     # --- messages --------------------------------------------------------------------------------
 
     def receive_adopted(self, sender: NodeId, adopted: Adopted, now: Instant) -> list[Effect]:
-        beat = Beat(adopted.topic, adopted.path, adopted.position, adopted.rooted)
+        beat = TopicBeat(adopted.topic, adopted.path, adopted.position, adopted.rooted)
         return self._hear_parent(sender, beat, now, adopts=True)
 
     def receive_heartbeat(self, sender: NodeId, heartbeat: Heartbeat, now: Instant) -> list[Effect]:
@@ -221,11 +221,11 @@ class Tree:
         return effects
 
     def _hear_parent(
-        self, sender: NodeId, beat: Beat, now: Instant, *, adopts: bool
+        self, sender: NodeId, beat: TopicBeat, now: Instant, *, adopts: bool
     ) -> list[Effect]:
-        """Someone says that it is our parent. If we do not want that, it is told so."""
+        """A node says that it is our parent. If we do not want that, it is told so."""
         topic = self.topics.get(beat.topic)
-        refusal: list[Effect] = [ToNode(sender, Unsubscribe((beat.topic,)))]
+        refusal: list[Effect] = [ToNode(sender, Prune((beat.topic,)))]
         if topic is None or topic.is_root:
             return refusal
         if self._own in beat.path or sender in topic.children:
@@ -239,15 +239,15 @@ class Tree:
         topic.become_child(sender, beat.path, now, is_rooted=beat.rooted)
         effects = self._begin_unordered(topic)
         if before is not None and before != sender:
-            effects.append(ToNode(before, Unsubscribe((beat.topic,))))
+            effects.append(ToNode(before, Prune((beat.topic,))))
         if topic.stream is not None:
             effects += self._ordered.hear(topic, beat.position)
         if (position is None and topic.position is not None) or topic.is_rooted > was_rooted:
             effects += self._show(topic)
         return effects
 
-    def receive_subscribe(self, subscribe: Subscribe, now: Instant) -> list[Effect]:
-        """Straight from one whom our parent has sent to us. If it is above us, it asks again."""
+    def receive_subscribe(self, subscribe: Graft, now: Instant) -> list[Effect]:
+        """Straight from a node that our parent has sent to us. If it is above us, it asks again."""
         topic = self.topics.get(subscribe.topic)
         if topic is None or subscribe.child in (self._own, *topic.path):
             return []
@@ -269,12 +269,12 @@ class Tree:
             if topic is not None and sender in topic.children:
                 topic.children[sender] = self._expiry(now)
             elif topic is None or sender not in topic.path:
-                wish = Subscribe(identifier, sender, ordered=ordered, position=position)
+                wish = Graft(identifier, sender, ordered=ordered, position=position)
                 if not self._guard.problem(None, identifier, "subscribe"):
                     effects += self._take_on(wish, now)
         return effects
 
-    def receive_unsubscribe(self, sender: NodeId, message: Unsubscribe) -> list[Effect]:
+    def receive_unsubscribe(self, sender: NodeId, message: Prune) -> list[Effect]:
         effects: list[Effect] = []
         for identifier in message.topics:
             topic = self.topics.get(identifier)
@@ -300,12 +300,12 @@ class Tree:
     def receive_event(self, sender: NodeId, event: TreeEvent, now: Instant) -> list[Effect]:
         topic = self.topics.get(event.topic)
         if topic is None:
-            return [ToNode(sender, Unsubscribe((event.topic,)))]
+            return [ToNode(sender, Prune((event.topic,)))]
         if sender == topic.parent:
             topic.parent_heard = now
         return self.multicast(topic, event, now)
 
-    def multicast(self, topic: Topic, event: TreeEvent, now: Instant) -> list[Effect]:
+    def multicast(self, topic: TreeTopic, event: TreeEvent, now: Instant) -> list[Effect]:
         """Take an event, and pass it on to the children."""
         onward, effects = self._upcalls(topic).forward(topic, event)
         if onward is not None:
@@ -321,11 +321,11 @@ class Tree:
         topic = self.topics.get(gone.topic)
         return [] if topic is None else self._ordered.skip(topic, gone.start)
 
-    def begin(self, topic: Topic, position: int) -> list[Effect]:
+    def begin(self, topic: TreeTopic, position: int) -> list[Effect]:
         """The root of an ordered topic knows where it stands."""
         return self._ordered.begin(topic, position) + self._show(topic)
 
-    def skip(self, topic: Topic, start: int) -> list[Effect]:
+    def skip(self, topic: TreeTopic, start: int) -> list[Effect]:
         """The root of an ordered topic finds that what came before is no longer kept."""
         return self._ordered.skip(topic, start)
 
@@ -352,7 +352,7 @@ class Tree:
             return []
         self._round_due = Instant(now + self._settings.heartbeat)
         effects: list[Effect] = []
-        beats: dict[NodeId, list[Beat]] = {}
+        beats: dict[NodeId, list[TopicBeat]] = {}
         wanted: dict[NodeId, list[Wanted]] = {}
         for topic in list(self.topics.values()):
             for child in [c for c, expiry in topic.children.items() if expiry <= now]:
@@ -372,7 +372,7 @@ class Tree:
         return effects
 
     def _keep_parent(
-        self, topic: Topic, wanted: dict[NodeId, list[Wanted]], now: Instant
+        self, topic: TreeTopic, wanted: dict[NodeId, list[Wanted]], now: Instant
     ) -> list[Effect]:
         """Notice a parent that failed; look for one where there is none; confirm where there is."""
         if topic.is_root:

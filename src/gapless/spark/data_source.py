@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource
 
 from gapless.spark.options import parse_shape
 from gapless.spark.reader import BatchReader
-from gapless.spark.schema import default_schema
+from gapless.spark.schema import check_topic, default_schema
 from gapless.spark.stream_reader import StreamReader
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ class GaplessSource(DataSource):
         return "gapless"
 
     def schema(self) -> StructType:
-        return default_schema(*parse_shape(self.options))
+        """Spark asks when a query is made: what can be refused then is refused then."""
+        options = parse_shape(self.options)
+        check_topic(options)
+        return default_schema(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(self.options, schema)

@@ -15,10 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
+from gapless.filters.filter import Filter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +28,7 @@ Place = Token | int | Literal["earliest", "latest"]
 """Where to begin or end: a token, a time in microseconds, or by name."""
 
 Gaps = Literal["fail", "skip", "rows"]
+AttributesAs = Literal["json", "map", "typed", "columns"]
 Mode = Literal["PERMISSIVE", "FAILFAST"]
 
 BOTH, STREAM, BATCH = "both", "streaming", "batch"
@@ -35,8 +37,9 @@ KNOWN: dict[str, tuple[str, str]] = {
     for where, names in {
         BOTH: "url topic filter startingOffsets startingTimestamp failOnDataLoss gaps "
         "minPartitions mode columns columnNameOfCorruptRecord patienceSeconds "
-        "token ca certificate key",
-        STREAM: "subscription maxEventsPerTrigger maxOffsetsPerTrigger longPollMs idleSeconds",
+        "attributesAs inferSchema rename token ca certificate key",
+        STREAM: "subscription maxEventsPerTrigger maxOffsetsPerTrigger longPollMs idleSeconds "
+        "keepLastBatch",
         BATCH: "endingOffsets endingTimestamp pubends",
     }.items()
     for name in names.split()
@@ -61,26 +64,38 @@ PARTITIONS_MAX = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    """What is to be read, and how. `start` of None: where the subscription stands, or latest."""
+class ShapeOptions:
+    """What decides which columns there are: Spark asks before it says what kind of read it is.
+
+    `rename`: by attribute the column that it is read into.
+    """
 
     url: str
     topic: str
     condition: str = ""
+    columns: tuple[str, ...] | None = None
+    attributes_as: AttributesAs = "json"
+    rename: dict[str, str] = field(default_factory=dict)
+    gaps: Gaps = "fail"
+    corrupt_column: str = "_corrupt_record"
+    credentials: dict[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(ShapeOptions):
+    """What is to be read, and how. `start` of None: where the subscription stands, or latest."""
+
     subscription: str = ""
     pubends: tuple[str, ...] | None = None
     start: Place | None = None
     end: Place = "latest"
-    gaps: Gaps = "fail"
     mode: Mode = "PERMISSIVE"
-    corrupt_column: str = "_corrupt_record"
-    columns: tuple[str, ...] | None = None
     events_max: int | None = None
     partitions_min: int = 1
     long_poll_ms: int = LONG_POLL_MS
     idle_s: int = IDLE_S
+    keeps_last_batch: bool = True
     patience_s: float = PATIENCE_S
-    credentials: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 def parse_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
@@ -91,19 +106,14 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         if not options.get(name.lower()):
             raise UsageError(_missing(name), f'Add .option("{name}", …).')
     events_max = options.get("maxeventspertrigger", options.get("maxoffsetspertrigger"))
-    columns, pubends = options.get("columns"), options.get("pubends")
+    pubends = options.get("pubends")
     return ReadOptions(
-        url=options["url"],
-        topic=options["topic"],
-        condition=options.get("filter", ""),
+        **_shape(options),
         subscription=options.get("subscription", ""),
         pubends=None if pubends is None else _listed("pubends", pubends),
         start=_place(options, "starting"),
         end=_place(options, "ending") or "latest",
-        gaps=_gaps(options),
         mode=_mode(options.get("mode", "PERMISSIVE")),
-        corrupt_column=options.get("columnnameofcorruptrecord", "_corrupt_record"),
-        columns=None if columns is None else _listed("columns", columns),
         events_max=None if events_max is None else _whole("maxEventsPerTrigger", events_max, 1),
         partitions_min=_whole(
             "minPartitions", options.get("minpartitions", "1"), 1, PARTITIONS_MAX
@@ -112,21 +122,64 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
             "longPollMs", options.get("longpollms", str(LONG_POLL_MS)), 0, LONG_POLL_MS_MAX
         ),
         idle_s=_whole("idleSeconds", options.get("idleseconds", str(IDLE_S)), 0),
+        keeps_last_batch=_flag(options, "keepLastBatch", default=True),
         patience_s=float(
             _whole("patienceSeconds", options.get("patienceseconds", str(int(PATIENCE_S))), 1)
         ),
-        credentials={name: options[name] for name in CREDENTIALS if options.get(name)},
     )
 
 
-def parse_shape(given: Mapping[str, str]) -> tuple[tuple[str, ...] | None, Gaps]:
-    """What decides which columns there are: Spark asks before it says what kind of read it is."""
+def parse_shape(given: Mapping[str, str]) -> ShapeOptions:
+    """All that can be checked when a query is made, whether it will be a batch or a stream."""
     options = {key.lower(): value for key, value in given.items()}
-    columns = options.get("columns")
-    return None if columns is None else _listed("columns", columns), _gaps(options)
+    _check_names(options, None)
+    for name in ("url", "topic"):
+        if not options.get(name):
+            raise UsageError(_missing(name), f'Add .option("{name}", …).')
+    return ShapeOptions(**_shape(options))
 
 
-def _check_names(options: Mapping[str, str], here: str) -> None:
+def _shape(options: Mapping[str, str]) -> dict[str, Any]:
+    """The options of `ShapeOptions`. The condition is parsed, so that it is refused here."""
+    condition, columns = options.get("filter", ""), options.get("columns")
+    Filter.parse(condition)
+    return {
+        "url": options["url"],
+        "topic": options["topic"],
+        "condition": condition,
+        "columns": None if columns is None else _listed("columns", columns),
+        "attributes_as": _attributes_as(options),
+        "rename": parse_rename(options.get("rename", "")),
+        "gaps": _gaps(options),
+        "corrupt_column": options.get("columnnameofcorruptrecord", "_corrupt_record"),
+        "credentials": {name: options[name] for name in CREDENTIALS if options.get(name)},
+    }
+
+
+def _attributes_as(options: Mapping[str, str]) -> AttributesAs:
+    infers = _flag(options, "inferSchema", default=False)
+    given = options.get("attributesas", "columns" if infers else "json").lower()
+    for each in get_args(AttributesAs):
+        if given == each and (each == "columns" or not infers):
+            return each  # type: ignore[no-any-return]
+    if infers:
+        problem = f"inferSchema=true and attributesAs={given} contradict each other"
+        raise UsageError(problem, "Leave one of them out.")
+    problem = f"attributesAs={given!r} is no choice"
+    raise UsageError(problem, f"Give one of {', '.join(get_args(AttributesAs))}.")
+
+
+def parse_rename(text: str) -> dict[str, str]:
+    """From `attribute=column,…`: by attribute its column."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    names = {attribute.strip(): column.strip() for attribute, _, column in pairs}
+    if len(names) < len(pairs) or len(set(names.values())) < len(pairs) or not all(names.values()):
+        problem = f"rename={text!r} does not give each attribute a column of its own"
+        raise UsageError(problem, "Give attribute=column,attribute=column.")
+    return names
+
+
+def _check_names(options: Mapping[str, str], here: str | None) -> None:
     for key in options:
         if key not in KNOWN:
             close = get_close_matches(key, KNOWN, 1)
@@ -135,7 +188,7 @@ def _check_names(options: Mapping[str, str], here: str) -> None:
             )
             raise UsageError(f"there is no option {key!r}", hint)
         name, where = KNOWN[key]
-        if where not in (BOTH, here):
+        if here is not None and where not in (BOTH, here):
             raise UsageError(
                 f"option {name} is for {where} reads, and this is a {here} read", "Leave it out."
             )
@@ -190,16 +243,20 @@ def _instant(name: str, text: str) -> int:
     return int(time.timestamp() * 1_000_000)
 
 
+def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name.lower(), str(default)).lower()
+    if text not in ("true", "false"):
+        raise UsageError(f"{name}={text!r} is neither true nor false", "Give one of them.")
+    return text == "true"
+
+
 def _gaps(options: Mapping[str, str]) -> Gaps:
-    fails = options.get("failondataloss", "").lower()
-    if fails not in ("", "true", "false"):
-        raise UsageError(f"failOnDataLoss={fails!r} is neither true nor false", "Give one of them.")
-    given = options.get("gaps")
+    fails, given = _flag(options, "failOnDataLoss", default=True), options.get("gaps")
     if given is None:
-        return "skip" if fails == "false" else "fail"
+        return "fail" if fails else "skip"
     if given != "rows":
         raise UsageError(f"gaps={given!r} is no choice", 'Give "rows", or leave it out.')
-    if fails == "true":
+    if fails and "failondataloss" in options:
         raise UsageError(
             "failOnDataLoss=true and gaps=rows contradict each other", "Leave one of them out."
         )

@@ -1,9 +1,9 @@
 """The batch reader: a range of the log as a DataFrame, without a subscription.
 
 Where it begins and ends is decided when Spark plans it, once for each `load()`: the same DataFrame
-shows the same rows however often it is used (as long as they are retained). What is pruned is
-pruned by options, at the broker. There are no `pushFilters`: Spark would let one scan's filters
-apply to all scans of the same `load()`, and rows would be missing without a word.
+shows the same rows however often it is used (as long as they are retained). Options prune, at the
+broker. There is no `pushFilters`: Spark would apply the filters of one scan to all scans of the
+same `load()`, and rows would be missing without a word.
 """
 
 from __future__ import annotations
@@ -14,18 +14,25 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
-from gapless.spark.columns import Columns
-from gapless.spark.feed import open_client, read_slice
+from gapless.spark.arrow_batches import ArrowBatches
 from gapless.spark.options import parse_options
-from gapless.spark.plan import Slice, plan, resolve_end, resolve_start
 from gapless.spark.schema import check_schema
+from gapless.spark.slices import (
+    Slice,
+    first_events,
+    open_client,
+    plan,
+    read_slice,
+    resolve_end,
+    resolve_start,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
-    from gapless.spark.plan import Positions
+    from gapless.spark.slices import Positions
 
 
 class BatchReader(DataSourceReader):
@@ -34,16 +41,18 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.options = parse_options(options, is_stream=False)
         check_schema(schema, self.options)
-        self.columns = Columns(schema, self.options)
+        self.batches = ArrowBatches(schema, self.options)
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
         with open_client(options) as client:
             positions = client.positions(options.topic)
-        start = resolve_start(options.start or "earliest", positions)
-        end = resolve_end(options.end, positions)
-        if options.pubends is not None:
-            end = self._restricted(end, options.pubends, positions)
+            start = resolve_start(options.start or "earliest", positions, gaps=options.gaps)
+            end = resolve_end(options.end, positions)
+            if options.pubends is not None:
+                end = self._restricted(end, options.pubends, positions)
+            if options.partitions_min > 1:
+                start = first_events(client, options, start, end)
         return plan(start, end, options.partitions_min)
 
     def _restricted(self, end: Token, pubends: tuple[str, ...], positions: Positions) -> Token:
@@ -58,4 +67,4 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if isinstance(partition, Slice):  # Spark makes up an empty one when there is none
             from_oldest = self.options.start in (None, "earliest")
-            yield from read_slice(partition, self.columns, self.options, from_oldest=from_oldest)
+            yield from read_slice(partition, self.batches, self.options, from_oldest=from_oldest)

@@ -1,10 +1,13 @@
 """The schema of a read: which columns there are, and where the values of each come from.
 
 Theory of operation
-    Eight columns say all there is to say of an event; their names are reserved (`PLACES`). Any
-    other column of a user's own schema is the attribute of that name, as that type. Two more may be
-    asked for: with `gaps=rows`, `lost_until`; and the column of Spark's convention for what does
-    not fit its type, `_corrupt_record`.
+    Eight columns say all there is to say of an event; their names are reserved (`PLACES`). The
+    option `attributesAs` says what the column `attributes` is: JSON, a map of texts, a map that
+    keeps every type, or one column for each attribute that a sample of the log has. Any other
+    column of a user's own schema is the attribute of that name (`rename` says which where names
+    differ), as that type (`attribute_types`). Two more may be asked for: with `gaps=rows`,
+    `lost_until`; and the column of Spark's convention for what does not fit its type,
+    `_corrupt_record`.
     What a column may be is checked here, when the query is made, and not row by row.
 
 Invariants
@@ -13,29 +16,31 @@ Invariants
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
-    ByteType,
     DataType,
     DoubleType,
-    FloatType,
-    IntegerType,
     LongType,
     MapType,
-    ShortType,
     StringType,
     StructField,
     StructType,
     TimestampType,
 )
 
+from gapless import sync
+from gapless.client.errors import LinkError
+from gapless.client.range_reads import RangeBatch
 from gapless.core.errors import UsageError
+from gapless.spark.attribute_types import is_readable
+from gapless.spark.options import PATIENCE_S
 
 if TYPE_CHECKING:
-    from gapless.spark.options import Gaps, ReadOptions
+    from gapless.spark.options import ReadOptions, ShapeOptions
 
 VALUE = StructType(
     [
@@ -47,6 +52,14 @@ VALUE = StructType(
 )
 """An attribute of any type: exactly one of the four is set."""
 
+ATTRIBUTES = "attributes"
+ATTRIBUTE_FORMS: dict[str, DataType] = {
+    "json": StringType(),
+    "map": MapType(StringType(), StringType()),
+    "typed": MapType(StringType(), VALUE),
+}
+"""What the column `attributes` is, by the option `attributesAs`. JSON and typed lose no type."""
+
 PLACES: dict[str, DataType] = {
     "topic": StringType(),
     "pubend": StringType(),
@@ -54,41 +67,95 @@ PLACES: dict[str, DataType] = {
     "published": TimestampType(),
     "publisher": StringType(),
     "sequence": LongType(),
-    "attributes": MapType(StringType(), VALUE),
+    ATTRIBUTES: StringType(),
     "body": BinaryType(),
 }
 LOST_UNTIL = "lost_until"
 
-WHOLE_TYPES: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
-"""Types of whole numbers, and their bits."""
-
-ATTRIBUTE_TYPES: dict[type[DataType], tuple[type, ...]] = {
-    BooleanType: (bool,),
-    **dict.fromkeys(WHOLE_TYPES, (int,)),
-    FloatType: (int, float),
-    DoubleType: (int, float),
-    StringType: (str,),
-}
-"""What an attribute has to be to fit a column of that type."""
+CHECK_S = 5.0
+SAMPLE_EVENTS = 1_000
+"""Of each pubend, the events that are looked at to find out which attributes there are."""
 
 
-def default_schema(columns: tuple[str, ...] | None, gaps: Gaps) -> StructType:
-    """All columns, or those that are asked for."""
+def default_schema(options: ShapeOptions) -> StructType:
+    """The columns of a read without a schema of the user's own."""
+    columns = options.columns
     wanted = PLACES if columns is None else columns
     if unknown := [name for name in wanted if name not in PLACES]:
         raise UsageError(
             f"columns names {unknown[0]!r}, which there is not",
             f"There are {', '.join(PLACES)}; for attributes as columns, give a schema.",
         )
-    fields = [StructField(name, PLACES[name]) for name in wanted]
-    if gaps == "rows":
+    kinds = {**PLACES, ATTRIBUTES: ATTRIBUTE_FORMS.get(options.attributes_as, StringType())}
+    fields = [StructField(name, kinds[name]) for name in wanted]
+    if options.attributes_as == "columns" and ATTRIBUTES in wanted:
+        place = list(wanted).index(ATTRIBUTES)
+        fields[place : place + 1] = infer_attributes(options)
+    if options.gaps == "rows":
         fields.append(StructField(LOST_UNTIL, LongType()))
     return StructType(fields)
 
 
+def check_topic(options: ShapeOptions) -> None:
+    """An error if a broker says that there is no such topic. If none answers, the read tells."""
+    try:
+        with sync.connect(options.url, patience_s=CHECK_S, **options.credentials) as client:
+            client.positions(options.topic)
+    except LinkError:
+        pass
+
+
+def infer_attributes(options: ShapeOptions) -> list[StructField]:
+    """A column for each attribute of a sample: the oldest events of each pubend.
+
+    An attribute that has several types there has the most frequent one; ints and floats are double.
+    """
+    counts: dict[str, Counter[type]] = {}
+    with sync.connect(options.url, patience_s=PATIENCE_S, **options.credentials) as client:
+        for pubend in client.positions(options.topic):
+            for batch in client.read(
+                options.topic,
+                options.condition,
+                pubends=[pubend],
+                limit=SAMPLE_EVENTS,
+                gaps="yield",
+            ):
+                for event in batch.events() if isinstance(batch, RangeBatch) else ():
+                    for name, value in event.attributes.items():
+                        counts.setdefault(name, Counter())[type(value)] += 1
+    if not counts:
+        raise UsageError(
+            f"topic {options.topic!r} has no events to infer columns from",
+            "Give a schema, or attributesAs=json.",
+        )
+    columns = {column: name for name, column in options.rename.items()}
+    fields = [
+        StructField(options.rename.get(name, name), _inferred(each))
+        for name, each in counts.items()
+    ]
+    seen = {name.lower() for name in (*PLACES, LOST_UNTIL, options.corrupt_column)}
+    for each in fields:
+        if each.name.lower() in seen:
+            name = columns.get(each.name, each.name)
+            raise UsageError(
+                f"the attribute {name!r} has the name of another column",
+                f"Rename it: rename={name}=NAME.",
+            )
+        seen.add(each.name.lower())
+    return fields
+
+
+def _inferred(counts: Counter[type]) -> DataType:
+    numbers = counts[int] + counts[float]
+    kind = max((bool, str), key=counts.__getitem__)
+    if numbers >= counts[kind]:
+        return DoubleType() if counts[float] else LongType()
+    return BooleanType() if kind is bool else StringType()
+
+
 def check_schema(schema: StructType, options: ReadOptions) -> None:
     """`UsageError` names the column that cannot be."""
-    if options.columns is not None and schema != default_schema(options.columns, options.gaps):
+    if options.columns is not None and not {*schema.names} <= {*options.columns, LOST_UNTIL}:
         raise UsageError("columns and a schema contradict each other", "Give one of them.")
     if len(set(schema.names)) < len(schema.names):
         raise UsageError("the schema has a column twice", "Name each once.")
@@ -99,14 +166,19 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
             raise UsageError(
                 f"gaps=rows needs the column {min(missing)}", f"Add {min(missing)} bigint."
             )
+    if unknown := [name for name in options.rename.values() if name not in schema.names]:
+        problem = f"rename gives a name to the column {unknown[0]!r}, which the schema has not"
+        raise UsageError(problem, "Correct it, or leave it out.")
     for column in schema:
         kind, wanted = column.dataType, reserved.get(column.name)
+        if column.name == ATTRIBUTES and kind in ATTRIBUTE_FORMS.values():
+            wanted = kind
         if wanted is not None and kind != wanted:
             raise UsageError(
                 f"column {column.name} is {kind.simpleString()}, and not {wanted.simpleString()}",
-                "That name is not an attribute's; see docs/reference/spark.md.",
+                f"The name is not an attribute's. For the attribute: rename={column.name}=NAME.",
             )
-        if wanted is None and type(kind) not in ATTRIBUTE_TYPES:
+        if wanted is None and not is_readable(kind):
             raise UsageError(
                 f"an attribute cannot be read as {kind.simpleString()}: {column.name}",
                 "Read it as string, bigint, double or boolean, and cast it.",

@@ -11,24 +11,40 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from gapless.core.errors import UsageError
+from gapless.spark.options import parse_rename
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CREDENTIALS = ("token", "ca", "certificate", "key")
-NAMES = ("url", "topic", "attributes", "body", "txnAppId", "txnVersion", "patienceSeconds")
-SPARKS_OWN = ("checkpointlocation",)
+NAMES = (
+    "url",
+    "topic",
+    "attributes",
+    "rename",
+    "body",
+    "txnAppId",
+    "txnVersion",
+    "patienceSeconds",
+)
+SPARKS_OWN = ("checkpointlocation", "path", "queryname")
+"""What Spark itself puts among the options: of `start("path")` and `queryName` nothing is used."""
+
 PATIENCE_S = 60.0
 """How long a broker may be away before a task or a commit fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    """Where rows go, and what of them. `attributes` of None: all columns that are nothing else."""
+    """Where rows go, and what of them. `attributes` of None: all columns that are nothing else.
+
+    `rename`: by column the attribute that it becomes.
+    """
 
     url: str
     topic: str = ""
     attributes: tuple[str, ...] | None = None
+    rename: dict[str, str] = field(default_factory=dict)
     is_json: bool = False
     producer: str = ""
     transaction: int | None = None
@@ -61,6 +77,7 @@ def parse_sink_options(
         url=options["url"],
         topic=options.get("topic", ""),
         attributes=None if attributes is None else _listed(attributes),
+        rename={column: name for name, column in parse_rename(options.get("rename", "")).items()},
         is_json=body == "json",
         producer=options.get("txnappid", ""),
         transaction=None if version is None else _whole("txnVersion", version, 0),

@@ -4,8 +4,8 @@ Theory of operation
     Every attempt of a task stages its events in a part of its own, under the producer and the
     number of the transaction, and tells the driver the part's name and length. Nobody sees them.
     The driver commits the parts of the attempts that count, in the order of partitions: the broker
-    publishes all of them at once, and drops what losers have left. A transaction that was committed
-    before changes nothing, however its rows are split this time.
+    publishes all of them at once, and drops the parts of other attempts. A transaction that was
+    committed before changes nothing, however its rows are split this time.
     A transaction belongs to one topic. Rows for several are one transaction in each, under the same
     number: each is all or nothing by itself, and a batch that is done again completes the rest.
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gapless.client.transaction import CommitReceipt
-    from gapless.spark.rows import Layout
+    from gapless.spark.sink_layout import SinkLayout
     from gapless.spark.sink_options import SinkOptions
 
 TOPICS_MAX = 1_000
@@ -42,7 +42,7 @@ ABORT_PATIENCE_S = 2.0
 
 
 @dataclass
-class Staged(WriterCommitMessage):
+class StagedPartition(WriterCommitMessage):
     """What one attempt of a task has staged: by topic, its part and how many events that has."""
 
     producer: str
@@ -53,11 +53,11 @@ class Staged(WriterCommitMessage):
 
 def stage(
     options: SinkOptions,
-    layout: Layout,
+    layout: SinkLayout,
     batches: Iterator[Any],
-    staged: Staged,
+    staged: StagedPartition,
     attempt: int,
-) -> Staged:
+) -> StagedPartition:
     """Stage all rows of a partition; durable when it returns."""
     keep_buffers()
     part = f"{staged.partition}.{attempt}.{uuid4().hex}"
@@ -117,4 +117,5 @@ def abort(options: SinkOptions, messages: Sequence[Any]) -> None:
 
 
 def _connect(options: SinkOptions, patience_s: float) -> sync.Client:
-    return sync.connect(options.url, patience_s=patience_s, **options.credentials)
+    credentials: Any = options.credentials
+    return sync.connect(options.url, patience_s=patience_s, **credentials)

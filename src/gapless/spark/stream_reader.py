@@ -6,12 +6,15 @@ Theory of operation
     or found, when a query begins, left at once, and acknowledged by name. An offset is a token, and
     a batch is what lies between two of them: reading it again gives the same events.
     Spark calls `latestOffset` with the end of the last batch that it has committed, also after the
-    last batch of all (its `commit` lags by one and never comes for the last): what is before that
-    is acknowledged there. Then it waits a little for something that matches; when it has waited for
-    `idleSeconds` in all, the offset moves all the same, over nothing, so that storage is released.
+    last batch of all (its `commit` lags by one and never comes for the last). The batch before that
+    one is acknowledged there: the last batch stays readable, for a checkpoint may come back one
+    commit older (a restored copy; a commit file that a power loss has taken). `keepLastBatch=false`
+    acknowledges the last batch, too. Then `latestOffset` waits a little for something that matches;
+    when it has waited for `idleSeconds` in all, the offset moves all the same, over nothing, so
+    that storage is released.
 
 Invariants
-    I1  what is acknowledged is in Spark's commit log
+    I1  what is acknowledged is in Spark's commit log, and with `keepLastBatch` the commit after it
     I2  an offset never passes what is settled: what a batch holds never changes
     I3  a subscription that was ended meanwhile is made again where the query stands; what was
         released in between is told by the read itself
@@ -35,19 +38,19 @@ from pyspark.sql.streaming.datasource import (
 
 from gapless.client.errors import RefusedError
 from gapless.core.token import Token
-from gapless.spark.columns import Columns
-from gapless.spark.feed import open_client, read_slice
+from gapless.filters.filter import Filter
+from gapless.spark.arrow_batches import ArrowBatches
+from gapless.spark.batch_ends import BatchEnds
 from gapless.spark.options import parse_options
-from gapless.spark.plan import Slice, plan, resolve_start
-from gapless.spark.progress import Progress
 from gapless.spark.schema import check_schema
+from gapless.spark.slices import Slice, open_client, plan, read_slice, resolve_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
-    from gapless.client.wish import Start
+    from gapless.client.subscription_options import Start
     from gapless.sync import Client
 
 POLL_S = 0.05
@@ -62,21 +65,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.options = parse_options(options, is_stream=True)
         check_schema(schema, self.options)
-        self.columns = Columns(schema, self.options)
+        self.batches = ArrowBatches(schema, self.options)
         self._begin()
 
     def _begin(self) -> None:
         self._open: Client | None = None
         self._initial: Offset | None = None
         self._is_held = False  # is the subscription there?
-        self._acknowledged: Token | None = None
-        self._progress = Progress(self.options)
+        self._last_commit: Token | None = None  # as far as Spark has told
+        self._ends = BatchEnds(self.options)
         self._target: Token | None = None  # with a trigger that ends: where
         self._latest = Token()
         self._moved_s = time.monotonic()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "columns": self.columns}
+        return {"options": self.options, "batches": self.batches}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -94,7 +97,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 start = place or "latest"
             token = self._hold(start)
             if place is not None:  # it counts also if the subscription was there before
-                token = resolve_start(place, self._client.positions(self.options.topic))
+                positions = self._client.positions(self.options.topic)
+                token = resolve_start(place, positions, gaps=self.options.gaps)
                 token = Token({name: max(tick, 1) for name, tick in token})
             self._initial = dict(token)
         return self._initial
@@ -116,7 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         deadline_s = time.monotonic() + self.options.long_poll_ms / 1e3
         while True:
             settled = self._target or self._settled()
-            end = self._progress.advance(self._client, token, settled, events_max)
+            end = self._ends.advance(self._client, token, settled, events_max)
             now_s = time.monotonic()
             if end == token and (self._target or now_s >= self._moved_s + self.options.idle_s):
                 end = token.join(settled)
@@ -139,12 +143,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- what -----------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        begin = self._progress.without_silence(Token(start))
+        begin = self._ends.without_silence(Token(start))
         return plan(begin, Token(end), self.options.partitions_min)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if isinstance(partition, Slice):
-            yield from read_slice(partition, self.columns, self.options)
+            yield from read_slice(partition, self.batches, self.options)
 
     # --- the subscription -----------------------------------------------------------------------
 
@@ -155,12 +159,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open
 
     def _hold(self, start: Start) -> Token:
-        """See to it that the subscription exists; where it stands."""
-        name, topic, condition = (
-            self.options.subscription,
-            self.options.topic,
-            self.options.condition,
-        )
+        """See to it that the subscription exists; where it stands.
+
+        The broker compares conditions as texts: one that is spelt differently is tried as well.
+        """
+        given = self.options.condition
+        try:
+            return self._subscribe(str(Filter.parse(given)), start)
+        except RefusedError:
+            return self._subscribe(given, start)
+
+    def _subscribe(self, condition: str, start: Start) -> Token:
+        name, topic = self.options.subscription, self.options.topic
         with self._client.subscribe(topic, condition, name=name, start=start) as subscription:
             self._is_held = True
             return subscription.token
@@ -168,12 +178,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _acknowledge(self, token: Token) -> None:
         if not self._is_held:
             self._hold(token)
-        if token != self._acknowledged:
+        if token != self._last_commit:
+            done = self._last_commit if self.options.keeps_last_batch else token
             try:
-                self._client.acknowledge(self.options.subscription, token)
+                if done is not None:
+                    self._client.acknowledge(self.options.subscription, done)
             except RefusedError:  # somebody has ended it
-                self._hold(token)
-            self._acknowledged = token
+                self._hold(done or token)
+            self._last_commit = token
 
     def commit(self, end: Offset) -> None:
         """Nothing: `latestOffset` has said so already, and says so also after the last batch."""

@@ -1,12 +1,12 @@
 """The streaming sink: every row of a query becomes an event exactly once.
 
 Theory of operation
-    The producer is the query, by the id that its checkpoint keeps, or by `txnAppId`; transactions
-    are micro-batches by their ids. Spark does a batch again if it does not know that it was
-    committed: the broker does know, and ignores it.
-    Only the last batch is ever done again by the query that did it. One with a lower id comes from
-    a checkpoint that is older or other than what was published under this name, and what it holds
-    may be something else. To ignore it could lose rows in silence, so it is an error.
+    The producer is the query, by the id that its checkpoint keeps, or by `txnAppId`. A transaction
+    is a micro-batch, by its id. Spark runs a batch again if it does not know that the batch was
+    committed; the broker knows, and ignores the repeat.
+    A query repeats its last batch only. A batch with a lower id comes from a checkpoint that is
+    older or another one, and may hold other rows. To ignore it could lose rows in silence, so it is
+    an error.
 
 Spark makes a new writer for each batch and for each commit: all that is known is in the messages.
 """
@@ -20,9 +20,9 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from gapless.core.errors import UsageError
 from gapless.core.transaction_messages import FORGOTTEN
-from gapless.spark.rows import lay_out
+from gapless.spark.sink_layout import lay_out
 from gapless.spark.sink_options import parse_sink_options
-from gapless.spark.staging import Staged, abort, commit, stage
+from gapless.spark.staging import StagedPartition, abort, commit, stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,7 +51,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         assert query is not None
         assert batch is not None
         producer = self.options.producer or query
-        staged = Staged(producer, int(batch), task.partitionId())
+        staged = StagedPartition(producer, int(batch), task.partitionId())
         return stage(self.options, self.layout, iterator, staged, task.attemptNumber())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

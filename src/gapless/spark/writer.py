@@ -1,9 +1,9 @@
 """The batch sink: the rows of a DataFrame become events, all of them or none.
 
-With `txnAppId` and `txnVersion` a job that is run again is ignored: versions of an application
-ascend, and one that is not above the last committed has been written. Without them each job has a
-name of its own: its rows are published together or not at all, and a job that is run again
-publishes them again.
+With `txnAppId` and `txnVersion` a repeated job is ignored: versions of an application ascend, and a
+version that is not above the last committed one was written before. Without them each job has a
+name of its own: its rows are published together or not at all, and a repeated job publishes them
+again.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter
 
 from gapless.core.transaction_messages import ONCE
-from gapless.spark.rows import lay_out
+from gapless.spark.sink_layout import lay_out
 from gapless.spark.sink_options import parse_sink_options
-from gapless.spark.staging import Staged, abort, commit, stage
+from gapless.spark.staging import StagedPartition, abort, commit, stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ class BatchWriter(DataSourceArrowWriter):
         """On an executor: stage the rows of one partition."""
         task = TaskContext.get()
         assert task is not None
-        staged = Staged(self.producer, self.transaction, task.partitionId())
+        staged = StagedPartition(self.producer, self.transaction, task.partitionId())
         return stage(self.options, self.layout, iterator, staged, task.attemptNumber())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

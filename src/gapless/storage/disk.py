@@ -6,8 +6,8 @@ Theory of operation
     Where records are is kept in memory (`extent`), and so are the tables, which are small by
     contract. Opening replays the newest segment (`recovery`).
 
-    After a failed write or sync nobody knows what the disk holds: the volume takes no more commits
-    until it is opened again and recovered. The failed commit may then be there, whole, or not.
+    After a failed write or sync it is unknown what the disk holds: the volume takes no more commits
+    until it is opened again and recovered. The failed commit is then there as a whole, or not.
 
 Threads: any may call anything. Commits go one after the other; readers do not wait for syncs.
 Cost and comparison: docs/decisions/0006-log-volume.md, `python -m benchmarks storage`.
@@ -18,33 +18,47 @@ from __future__ import annotations
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gapless.core.errors import StorageError, StorageMissingError
 from gapless.storage.draft import Draft
+from gapless.storage.extent_cache import ExtentCache
 from gapless.storage.folder import Folder
 from gapless.storage.journal import NO_ROOM, Journal, storage_error
-from gapless.storage.reading import Reader, records_of
+from gapless.storage.reading import RecordReader, records_of
 from gapless.storage.segment import Segments, Sync
 from gapless.storage.volume import (
     NO_BOUNDS,
     SCAN_BYTES_MAX,
     Bounds,
-    Limits,
     Records,
     Statistics,
+    VolumeLimits,
 )
-from gapless.storage.whole import Wholes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gapless.core.effects import Write
+    from gapless.core.effects import Put, Write
     from gapless.core.errors import StorageDamagedError
-    from gapless.core.store import Run
+    from gapless.core.store import RecordRun
 
 SEGMENT_BYTES = 16 << 20
+
+
+class Mirror(Protocol):
+    """A second place for commits, which has each of them first (`replica`)."""
+
+    @property
+    def stamp(self) -> Put:
+        """A fact that the volume writes beside the next commit."""
+        ...
+
+    def append(self, writes: Sequence[Write]) -> None:
+        """Return when the second place has them; if this raises, the volume writes nothing."""
+        ...
 
 
 class DiskVolume:
@@ -54,12 +68,12 @@ class DiskVolume:
         self,
         path: Path | str,
         *,
-        limits: Limits | None = None,
+        limits: VolumeLimits | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         sync: Sync | None = None,
     ) -> None:
         assert sys.byteorder == "little", "the format is little-endian and read in place"
-        self.limits = limits or Limits()
+        self.limits = limits or VolumeLimits()
         self._statistics = Statistics()
         self._committing = threading.Lock()
         sync = sync or Sync()
@@ -69,8 +83,8 @@ class DiskVolume:
             raise storage_error(error, f"cannot open {path}") from error
         salt = self._folder.salt
         self._segments = Segments(self._folder.path, salt, sync, self._statistics)
-        self._reader = Reader(self._segments, salt, self._statistics)
-        self._wholes = Wholes(self._reader)
+        self._reader = RecordReader(self._segments, salt, self._statistics)
+        self._extent_cache = ExtentCache(self._reader)
         self._journal = Journal(
             self._folder, self._segments, self._reader, self.limits, segment_bytes
         )
@@ -82,6 +96,7 @@ class DiskVolume:
         except BaseException:
             self._release()
             raise
+        self.mirror: Mirror | None = None
         self._reading = self._journal.reading
         self._state = self._journal.state
 
@@ -98,9 +113,18 @@ class DiskVolume:
             draft = Draft(self._state.facts, self.limits)
             verdicts = draft.add_each(commits)
             if draft.writes:
-                self._journal.commit(draft.writes, grows=draft.grows)
+                self._commit(draft)
                 self._statistics.commits += 1
             return verdicts
+
+    def _commit(self, draft: Draft) -> None:
+        writes, mirror = draft.writes, self.mirror
+        if mirror is None:
+            self._journal.commit(writes, grows=draft.grows)
+        else:
+            stamped = [*writes, mirror.stamp]
+            first = partial(mirror.append, writes)
+            self._journal.commit(stamped, grows=draft.grows, first=first)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -129,15 +153,15 @@ class DiskVolume:
             if extent.first < bounds.start:  # some of it was chopped, and is not to be seen
                 record = self._reader.read(extent, index)
                 return {} if record is None else {index: record}
-            return self._wholes.near(extent, index)
+            return self._extent_cache.near(extent, index)
 
     def scan(
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES_MAX
     ) -> Records:
         return records_of(self.scan_runs(stream, start, end, bytes_max=bytes_max))
 
-    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
-        found: list[Run] = []
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[RecordRun]:
+        found: list[RecordRun] = []
         with self._reading:
             start = max(start, self.bounds(stream).start)
             for extent in self._state.catalogue.from_index(stream, start):
@@ -157,6 +181,11 @@ class DiskVolume:
         with self._reading:
             return sorted(self._state.facts.bounds)
 
+    def tables(self) -> list[str]:
+        self._check_readable()
+        with self._reading:
+            return sorted(table for table, facts in self._state.facts.tables.items() if facts)
+
     def get(self, table: str, key: str) -> bytes | None:
         self._check_readable()
         with self._reading:
@@ -170,8 +199,8 @@ class DiskVolume:
     # --- the volume itself ---------------------------------------------------------------------
 
     def on_damage(self, tell: Callable[[StorageDamagedError], None]) -> None:
-        """Tell of each stretch of records that does not read back, once; by whoever reads it, on
-        its thread."""
+        """Call `tell` once for each range of records that does not read back, on the thread of the
+        reader that finds it."""
         self._reader.tell = tell
 
     def statistics(self) -> Statistics:
@@ -190,7 +219,7 @@ class DiskVolume:
         """Assert the invariants."""
         with self._committing, self._reading:
             self._journal.check()
-            self._wholes.check()
+            self._extent_cache.check()
 
     def close(self) -> None:
         with self._committing, self._reading:

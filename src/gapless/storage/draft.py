@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gapless.core.effects import Write
-    from gapless.storage.volume import Limits
+    from gapless.storage.volume import VolumeLimits
 
 
 class Facts:
@@ -84,7 +84,7 @@ class Draft:
 
     __slots__ = ("_bounds", "_facts", "_limits", "_table_bytes", "bytes", "grows", "writes")
 
-    def __init__(self, facts: Facts, limits: Limits) -> None:
+    def __init__(self, facts: Facts, limits: VolumeLimits) -> None:
         self._facts = facts
         self._limits = limits
         self._bounds: dict[str, Bounds] = {}
@@ -94,7 +94,7 @@ class Draft:
         self.grows = False  # does it hold anything but chops and deletes?
 
     def add_each(self, commits: Sequence[Sequence[Write]]) -> list[StorageError | None]:
-        """Take every one that may be taken; for each its error, or None."""
+        """Take every commit that the rules allow; for each its error, or None."""
         verdicts: list[StorageError | None] = []
         for writes in commits:
             try:

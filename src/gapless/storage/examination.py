@@ -1,13 +1,13 @@
 """Examination: what is damaged in a volume, found by reading all of it and changing nothing.
 
 Theory of operation
-    The files are taken in as a restart would, but nothing is locked, mended or cut; then every
-    record that was not released is read and checked. A stretch that does not read back is told as
-    the broker would tell it (`StorageDamagedError`). What would keep the broker from starting is a
+    The files are opened as at a restart, but nothing is locked, repaired or cut. Then every record
+    that was not released is read and checked. A range that does not read back is reported as the
+    broker would report it (`StorageDamagedError`). What would keep the broker from starting is a
     `Damage` without a stream.
-    A broker may go on writing meanwhile. What it writes later is not looked at. A segment that it
-    lets go of is passed over: its records were released, or copied to another. If a segment is
-    begun while the files are taken in, that is tried again.
+    A broker may go on writing meanwhile. Its later commits are not examined. A segment that it
+    drops is skipped: its records were released, or copied to another. If a segment is started while
+    the files are being opened, the examination opens them again.
 
 Cost: reads the volume once; memory for one large commit, and 250 bytes per extent.
 """
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.errors import StorageCorruptError, StorageDamagedError, StorageError
 from gapless.storage.folder import read_closed, read_salt
-from gapless.storage.reading import Reader
+from gapless.storage.reading import RecordReader
 from gapless.storage.recovery import State, drop_chopped, load, load_newest
 from gapless.storage.segment import Segments, Sync
 from gapless.storage.volume import Statistics
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gapless.core.store import Run
+    from gapless.core.store import RecordRun
     from gapless.storage.extent import Extent
 
 TRIES_MAX = 20
-"""How often the files of a broker that serves are taken in anew, before what they say counts."""
+"""How often the files of a serving broker are opened again before a damage counts."""
 
 SCAN_BYTES = 1 << 20
 
@@ -53,8 +53,8 @@ class Damage:
 
 
 @dataclass(slots=True)
-class Report:
-    """What an examination has found."""
+class DamageReport:
+    """The findings of an examination."""
 
     damages: list[Damage] = field(default_factory=list)
     segments: int = 0
@@ -70,16 +70,16 @@ class Report:
             self.damages.append(Damage(error.problem, error.remedy))
 
 
-def examine(folder: Path, progress: Callable[[int, int], None]) -> Report:
-    """Read a volume through. `progress` is told how many bytes of how many were looked at."""
-    report = Report()
+def examine(folder: Path, progress: Callable[[int, int], None]) -> DamageReport:
+    """Read a whole volume. `progress` gets the bytes read so far and the bytes in all."""
+    report = DamageReport()
     try:
         salt, closed_at = read_salt(folder), read_closed(folder)
         segments, state = _take_in(folder, salt, closed_at)
     except StorageError as error:
         report.add(error)
         return report
-    reader = Reader(segments, salt, Statistics())
+    reader = RecordReader(segments, salt, Statistics())
     report.segments, report.streams = len(segments.sizes), len(state.facts.bounds)
     catalogue = state.catalogue
     extents = [each for number in segments.sizes for each in catalogue.in_segment(number)]
@@ -127,14 +127,16 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _is_there(segments: Segments, number: int) -> bool:
-    """Has nobody let go of the segment? Only then does what is read from it count."""
+    """Does the segment still exist? Only then does a damage in it count."""
     return os.path.exists(segments.path(number))
 
 
-def _read(segments: Segments, reader: Reader, extent: Extent, start: int, report: Report) -> None:
-    """Read an extent through, past what is damaged."""
+def _read(
+    segments: Segments, reader: RecordReader, extent: Extent, start: int, report: DamageReport
+) -> None:
+    """Read a whole extent, past what is damaged."""
     while start <= extent.last:
-        runs: list[Run] = []
+        runs: list[RecordRun] = []
         end = extent.last + 1
         try:
             reader.scan(extent, start, end, SCAN_BYTES, runs)

@@ -1,4 +1,4 @@
-"""The catalogue: in which stretch of which segment the records of a stream stand.
+"""The catalogue of extents: where in which segment the records of a stream stand.
 
 Theory of operation
     An extent says: the records `first..last` of this stream stand in the frames between `start`
@@ -21,7 +21,7 @@ import struct
 from bisect import bisect_left
 from collections import defaultdict
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 if TYPE_CHECKING:
@@ -35,27 +35,32 @@ INDEX_MAGIC = b"gLi\x01"
 BY_LAST = attrgetter("last")
 
 
+class FrameRange(NamedTuple):
+    """The frames between two bytes of a segment."""
+
+    segment: int
+    start: int
+    end: int
+
+
 class Extent:
-    """A stretch of a segment that holds records of one stream."""
+    """A part of a segment that holds records of one stream."""
 
     __slots__ = ("end", "first", "kept", "last", "live", "moved", "segment", "start", "stream")
 
     def __init__(
-        self, stream: str, first: int, last: int, kept: int, moved: bool,
-        segment: int, start: int, end: int,
-    ) -> None:  # fmt: skip
+        self, stream: str, first: int, last: int, kept: int, frames: FrameRange, moved: bool = False
+    ) -> None:
         self.stream = stream
         self.first = first
         self.last = last
         self.kept = kept  # bytes of this stream's records and their description
+        self.segment, self.start, self.end = frames
         self.moved = moved
-        self.segment = segment
-        self.start = start
-        self.end = end
         self.live = True
 
 
-class Catalogue:
+class ExtentCatalogue:
     """All extents of a volume, by stream and by segment."""
 
     def __init__(self) -> None:
@@ -64,7 +69,7 @@ class Catalogue:
         self.live_bytes: defaultdict[int, int] = defaultdict(int)
 
     def add(self, extent: Extent) -> None:
-        """Records that follow all others of their stream, or copies that replace what they copy.
+        """Add records that follow all others of their stream, or copies that replace the originals.
 
         All live records of a segment are copied in one commit, so an extent that overlaps a copy
         has nothing left that was not copied or chopped.
@@ -107,7 +112,7 @@ class Catalogue:
         self.live_bytes[extent.segment] -= extent.kept
 
     def from_index(self, stream: str, index: int) -> Iterator[Extent]:
-        """The extents of a stream from the one that may hold `index` on."""
+        """The extents of a stream, beginning with the one that may hold `index`."""
         extents = self._streams.get(stream, [])
         place = bisect_left(extents, index, key=BY_LAST)
         while place < len(extents):
@@ -127,6 +132,27 @@ class Catalogue:
         live = [extent for extent in self._segments.get(segment, ()) if extent.live]
         self._segments[segment] = live
         return live
+
+    def stretches(self, segment: int) -> Iterator[list[Extent]]:
+        """The live extents of a segment, in groups of neighbours of one stream with at most
+        `EXTENT_BYTES` of records: the cleaner copies a group as one extent."""
+        stretch: list[Extent] = []
+        kept = 0
+        for extent in sorted(self.in_segment(segment), key=attrgetter("stream", "first")):
+            kept += extent.kept
+            if stretch and (kept > EXTENT_BYTES or not self._is_next(stretch[-1], extent)):
+                yield stretch
+                stretch, kept = [], extent.kept
+            stretch.append(extent)
+        if stretch:
+            yield stretch
+
+    def _is_next(self, one: Extent, other: Extent) -> bool:
+        """Are both of one stream, and no other extent of it lies between them?"""
+        if one.stream != other.stream:
+            return False
+        extents = self._streams[one.stream]
+        return extents[bisect_left(extents, one.last, key=BY_LAST) + 1] is other
 
     def forget(self, segment: int) -> None:
         assert not self.in_segment(segment), "only a segment without live records is let go"
@@ -177,5 +203,7 @@ def decode_index(data: bytes, segment: int, salt: int) -> tuple[list[Extent], in
         name_bytes, moved, first, last, start, end, kept = ROW.unpack_from(data, offset)
         offset += ROW.size + name_bytes
         name = data[offset - name_bytes : offset].decode()
-        extents.append(Extent(name, first, last, kept, bool(moved), segment, start, end))
+        extents.append(
+            Extent(name, first, last, kept, FrameRange(segment, start, end), bool(moved))
+        )
     return extents, last_sequence

@@ -46,13 +46,13 @@ NUMBERS = struct.Struct("<QQ")
 LENGTH = struct.Struct("<I")
 SECTION_BYTES = SECTION.size
 BLOCKS = frozenset((b"A", b"a", b"M", b"m"))  # kinds of sections that have records
-REGULAR = frozenset((b"a", b"m"))  # those whose indices have equal steps
-MOVED = frozenset((b"M", b"m"))  # those that are copies
+REGULAR = frozenset((b"a", b"m"))  # kinds with indices at equal steps
+MOVED = frozenset((b"M", b"m"))  # kinds of copies
 TERMINATOR = bytes(HEADER.size)
 SEAL_MAGIC = b"gLs\x01"
 PAGE_BYTES = 4 << 10
 ENTRY_BYTES = 12
-"""What the description takes for one record, beside its part of a page's."""
+"""What the description takes for one record, besides its share of the page's entry."""
 
 
 class Move(Append, frozen=True):
@@ -69,7 +69,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class SegmentHolding:
     """Part of a checkpoint: an older segment holds records of `stream`, the last at `last`."""
 
     segment: int
@@ -97,7 +97,7 @@ class Block(NamedTuple):
         return self.words[number - 1] if number else 0
 
     def fitting(self, size: int) -> int:
-        """How many records end within so many bytes from `start`."""
+        """How many records end within `size` bytes from `start`."""
         return bisect_right(self.words, size, 0, len(self.indices))
 
     def page_of(self, number: int) -> int:
@@ -133,7 +133,7 @@ class Block(NamedTuple):
         return next((page for page, is_wrong in enumerate(wrong, low) if is_wrong), None)
 
 
-Section = Append | Chop | Put | Delete | Mark | Hold
+Section = Append | Chop | Put | Delete | Mark | SegmentHolding
 
 
 class Header:
@@ -163,7 +163,7 @@ def _checksum(description: bytes | memoryview, sequence: int, frame_bytes: int, 
 
 
 def seal(sequence: int, salt: int) -> bytes:
-    """What stands behind the last frame of a full segment, instead of zeros: the log goes on in
+    """The bytes behind the last frame of a full segment, instead of zeros: the log goes on in
     another segment, with the commit of this number."""
     return HEADER.pack(SEAL_MAGIC, 0, 0, _checksum(SEAL_MAGIC, sequence, 0, salt), sequence)
 
@@ -204,7 +204,7 @@ def encode(sections: Iterable[Section], sequence: int, salt: int) -> list[bytes]
                 description += _section(b"D", table, key, 0)
             case Mark(stream, start, end):
                 description += _section(b"B", stream, "", start, NUMBER.pack(end))
-            case Hold(segment, stream, last):
+            case SegmentHolding(segment, stream, last):
                 description += _section(b"S", stream, "", segment, NUMBER.pack(last))
     body = b"".join(description)
     checksum = _checksum(body, sequence, HEADER.size + len(body) + record_bytes, salt)
@@ -243,7 +243,7 @@ def _section(
     return head, b"".join([name_bytes, key_bytes, value])
 
 
-def decode(description: bytes) -> Iterator[Chop | Put | Delete | Mark | Hold | Block]:
+def decode(description: bytes) -> Iterator[Chop | Put | Delete | Mark | SegmentHolding | Block]:
     """The sections of a description that `Header.is_whole` has accepted."""
     view = memoryview(description)
     offset, record_offset = 0, HEADER.size + len(view)
@@ -263,7 +263,7 @@ def decode(description: bytes) -> Iterator[Chop | Put | Delete | Mark | Hold | B
 
 
 def decode_blocks(description: bytes, stream: str) -> list[Block]:
-    """The blocks of one stream in a description; what else there is costs little."""
+    """The blocks of one stream in a description; other sections cost little."""
     offset, end, wanted = 0, len(description), stream.encode()
     record_offset, blocks = HEADER.size + end, list[Block]()
     while offset < end:
@@ -283,8 +283,9 @@ def decode_blocks(description: bytes, stream: str) -> list[Block]:
 
 
 def place_in(description: bytes, stream: str, index: int) -> Place | None:
-    """Where the record at an index stands in the frame of a description; None if it has none. As
-    `decode_blocks` and `locate` find it, but without what only pays for more than one record."""
+    """Where the record at an index stands in the frame of a description; None if there is none.
+
+    It gives what `decode_blocks` and `locate` give, in less time for a single record."""
     offset, end, wanted = 0, len(description), stream.encode()
     start = HEADER.size + end
     while offset < end:
@@ -345,7 +346,7 @@ def _block(name: str, value: memoryview, count: int, start: int, kind: bytes) ->
 
 def _fact(
     kind: bytes, name: str, key: str, number: int, value: memoryview
-) -> Chop | Put | Delete | Mark | Hold:
+) -> Chop | Put | Delete | Mark | SegmentHolding:
     match kind:
         case b"C":
             return Chop(name, number)
@@ -356,6 +357,6 @@ def _fact(
         case b"B":
             return Mark(name, number, *NUMBER.unpack(value))
         case b"S":
-            return Hold(number, name, *NUMBER.unpack(value))
+            return SegmentHolding(number, name, *NUMBER.unpack(value))
         case _:
             raise AssertionError(f"a section of unknown kind {kind!r} with a right checksum")

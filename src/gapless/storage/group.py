@@ -1,24 +1,24 @@
-"""Group commit: many writers, one sync for all that waited.
+"""Group commit: many writers share one sync.
 
 Theory of operation
-    `submit` puts a commit at the end of a queue and returns a future. One thread takes everything
-    that waits, up to `commit_bytes_max`, commits it at once and tells the outcomes in order.
-    While it waits for the disk the next group gathers, so groups grow with the load by
-    themselves; a lone write goes at once, and nothing ever waits on a timer.
-    Each commit keeps its own fate: one that is refused gets its error and the others go on. If
-    the disk fails, all of the group get that error and none of it is visible. If the volume is
-    full, nothing was written, so each is tried alone: a chop in the group still goes through.
-    Who needs no future is called back on the committing thread (`submit_each`).
+    `submit` puts a commit at the end of a queue and returns a future. One thread takes all queued
+    commits, up to `commit_bytes_max`, writes them with one sync and reports the outcomes in order.
+    While it waits for the disk the next group gathers, so groups grow with the load. A lone write
+    goes at once, and nothing waits on a timer.
+    Each commit has its own outcome: a refused one gets its error, and the others go on. If the disk
+    fails, every commit of the group gets that error and none is visible. If the volume is full,
+    nothing was written, so each is tried alone: a chop in the group still goes through.
+    A caller that needs no future is called back on the committing thread (`submit_each`).
 
 Bounds
-    At most `waiting_max` commits and `waiting_bytes_max` bytes wait (a single larger commit is
-    let in when nothing waits). Beyond, `submit` blocks until there is room, which is the
-    back-pressure for threads. With `wait=False`, for an event loop, it refuses instead with
-    `StorageRefusedError`: the caller holds the work back until a future resolves.
+    The queue holds at most `waiting_max` commits and `waiting_bytes_max` bytes (an empty queue
+    takes a single larger commit). Beyond, `submit` blocks until there is room: back-pressure for
+    threads. With `wait=False`, for an event loop, it raises `StorageRefusedError` instead: the
+    caller holds the work back until a future resolves.
 
 Invariants
     I1  commits become durable in the order of `submit`
-    I2  after `close` every outcome was told
+    I2  after `close` every outcome has been reported
     I3  the bell is rung after each commit that is put in, so that the thread overlooks none
 
 Cost: a lock for each call and one more for each group, and no step for each record unless
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gapless.storage.volume import Volume
 
     Commit = tuple[Sequence[Write], Callable[[BaseException | None], None]]
-    """What to write, and whom to tell what came of it."""
+    """A queued commit: its writes, and the callback that gets the outcome."""
 
 WRITE_OVERHEAD_BYTES = 64
 """Counted per write besides its records, so that empty ones have a bound too."""
@@ -63,12 +63,12 @@ def size_of(writes: Sequence[Write]) -> int:
 
 
 class GroupCommit:
-    """The one that commits to a volume on behalf of many. See the module docstring."""
+    """Commits to a volume on behalf of many writers. See the module docstring."""
 
     def __init__(
         self, volume: Volume, *, waiting_max: int = 10_000, waiting_bytes_max: int | None = 64 << 20
     ) -> None:
-        """`waiting_bytes_max` None: whoever submits bounds what waits."""
+        """`waiting_bytes_max` None: the callers bound the bytes in the queue."""
         self._volume = volume
         self._waiting_max = waiting_max
         self._waiting_bytes_max = waiting_bytes_max
@@ -92,8 +92,8 @@ class GroupCommit:
         return future
 
     def submit_each(self, commits: Sequence[Commit]) -> None:
-        """Several at once, so that they can share a sync. Each outcome, None or the error, is told
-        on the committing thread; who is told must not raise."""
+        """Queue several commits at once, so that they can share a sync. The callback of each gets
+        None or the error, on the committing thread; it must not raise."""
         with self._lock:
             for writes, tell in commits:
                 self._put(writes, tell)
@@ -117,7 +117,7 @@ class GroupCommit:
             if not wait:
                 raise StorageRefusedError(
                     f"{len(self._waiting)} commits of {self._waiting_bytes} bytes wait already",
-                    "Hold the work back until an earlier commit is done, then submit again.",
+                    "Holding the work back until an earlier commit is done, then submit again.",
                 )
             self._ring()  # what was put in just now may make room
             self._room.wait()
@@ -127,7 +127,7 @@ class GroupCommit:
         self._waiting_bytes += size
 
     def close(self) -> None:
-        """Commit all that waits, then stop. Does not close the volume. Fine to repeat."""
+        """Commit all that is queued, then stop. Does not close the volume. It may be repeated."""
         with self._lock:
             self._is_closing = True
             self._ring()
@@ -149,7 +149,7 @@ class GroupCommit:
                 tell(error)
 
     def _take(self) -> list[Commit]:
-        """All that waits, as far as it fits one commit; empty when closed and drained."""
+        """The queued commits that fit one commit of the volume; empty when closed and drained."""
         while True:
             self._bell.acquire()
             with self._lock:
@@ -163,7 +163,7 @@ class GroupCommit:
                     return group
 
     def _fitting(self) -> list[Commit]:
-        """The first that waits, and as many more as fit the same commit."""
+        """The first queued commit, and as many more as fit with it."""
         waiting = self._waiting
         if len(waiting) < 2:
             group = list(waiting)
@@ -184,7 +184,7 @@ class GroupCommit:
             if len(commits) == 1:
                 return [error]
             return [verdict for commit in commits for verdict in self._commit([commit])]
-        except BaseException as error:  # whatever it is, those who wait must learn of it
+        except BaseException as error:  # of any kind: the callers that wait must get it
             return [error] * len(commits)
 
 

@@ -3,16 +3,17 @@
 Theory of operation
     `store` appends one frame to the newest segment. When that is full, the next one starts with a
     checkpoint of all facts and of which older segments hold records of which streams; so a
-    segment is needed only as long as it holds records that nobody has chopped.
+    segment is needed only as long as it holds records that were not chopped.
 
     Space comes back in two ways. A segment without live records becomes the next one or is
     unlinked. If the folder is more than half dead because a few old records pin whole segments,
     the live records of the emptiest segment are copied forward in one commit, one segment per
-    chop, and it is let go.
+    chop, and the segment is dropped. Small neighbouring extents become one section of that commit:
+    readers decode a commit of copies as a whole, so it must not have thousands of sections.
 
-    Full means: a new segment cannot be had, within `size_max` or on the disk. That is found out
-    before anything of the commit is written. The end of each segment is kept for chops and
-    deletes, so that they go through on a full disk.
+    The volume is full when a new segment does not fit `size_max` or the disk. That shows before
+    anything of the commit is written. The end of each segment is reserved for chops and deletes, so
+    that they go through on a full disk.
 
 Invariants (checked by `check`)
     I1  a change is durable before it is applied to the state that readers see
@@ -33,30 +34,38 @@ from gapless.core.errors import (
     StorageFilesError,
     StorageFullError,
 )
-from gapless.storage.extent import BY_LAST, Extent, encode_index
-from gapless.storage.frame import ENTRY_BYTES, TERMINATOR, Hold, Mark, Move, Section, encode
+from gapless.storage.extent import BY_LAST, Extent, FrameRange, encode_index
+from gapless.storage.frame import (
+    ENTRY_BYTES,
+    TERMINATOR,
+    Mark,
+    Move,
+    Section,
+    SegmentHolding,
+    encode,
+)
 from gapless.storage.reading import records_of
 from gapless.storage.recovery import State, recover
 from gapless.storage.segment import FRAMES_START, NO_DESCRIPTOR, Segments
-from gapless.storage.volume import Limits, Recovery
+from gapless.storage.volume import Recovery, VolumeLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gapless.core.effects import Write
-    from gapless.core.store import Run
+    from gapless.core.store import RecordRun
     from gapless.storage.folder import Folder
-    from gapless.storage.reading import Reader
+    from gapless.storage.reading import RecordReader
 
 RESERVE_BYTES = 16 << 10
 """The end of each segment, for chops and deletes; at most an eighth of it."""
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} | NO_DESCRIPTOR
-"""Nothing is broken: what is refused for one of these is worth another try."""
+"""Nothing is broken: after one of these a retry may succeed."""
 
 
 def storage_error(error: OSError, problem: str) -> StorageError:
-    """Of the kind that says what to do about it."""
+    """The error of the kind that has the right remedy."""
     kind = StorageFullError if error.errno in NO_ROOM else StorageError
     kind = StorageFilesError if error.errno in NO_DESCRIPTOR else kind
     return kind(f"{problem}: {error.strerror}")
@@ -66,7 +75,12 @@ class Journal:
     """The writing half of a disk volume. One thread at a time writes; readers take `reading`."""
 
     def __init__(
-        self, folder: Folder, segments: Segments, reader: Reader, limits: Limits, segment_bytes: int
+        self,
+        folder: Folder,
+        segments: Segments,
+        reader: RecordReader,
+        limits: VolumeLimits,
+        segment_bytes: int,
     ) -> None:
         self.state = State()
         self.reading = threading.RLock()  # guards the state; never held during a sync
@@ -78,7 +92,7 @@ class Journal:
         self._limits = limits
         self._segment_bytes = segment_bytes
         self._reserve_bytes = min(RESERVE_BYTES, segment_bytes // 8)
-        self._holds: dict[int, list[Hold]] = {}
+        self._holds: dict[int, list[SegmentHolding]] = {}
         self._unmovable: set[int] = set()
 
     def open(self) -> Recovery:
@@ -92,9 +106,12 @@ class Journal:
         self._drop_dead()
         return recovery
 
-    def commit(self, writes: Sequence[Write], *, grows: bool) -> None:
-        """All of `writes`, durable and then visible."""
-        start, end, sizes = self._store(writes, grows=grows)
+    def commit(
+        self, writes: Sequence[Write], *, grows: bool, first: Callable[[], None] | None = None
+    ) -> None:
+        """All of `writes`, durable and then visible. `first` is called when they are sure to fit;
+        if it raises, nothing is written."""
+        start, end, sizes = self._store(writes, grows=grows, first=first)
         with self.reading:
             has_chopped = self._apply(writes, start, end, sizes)
         if has_chopped:
@@ -105,7 +122,13 @@ class Journal:
         live = {n for n, size in self.state.catalogue.live_bytes.items() if size}
         assert live <= set(self._segments.sizes), "I2"
 
-    def _store(self, sections: Sequence[Section], *, grows: bool) -> tuple[int, int, list[int]]:
+    def _store(
+        self,
+        sections: Sequence[Section],
+        *,
+        grows: bool,
+        first: Callable[[], None] | None = None,
+    ) -> tuple[int, int, list[int]]:
         """Write one frame durably; where it stands, and the bytes of each append that has records.
         Visible only after `_apply`."""
         state = self.state
@@ -116,6 +139,8 @@ class Journal:
             if not self._fits(size, grows=grows):
                 self._roll(size, grows=grows)
                 frame = encode(sections, state.sequence + 1, self._salt)
+            if first is not None:
+                first()
             self._segments.write(state.offset, frame)
         except OSError as error:
             self.problem = f"the disk failed: {error.strerror}"
@@ -138,8 +163,9 @@ class Journal:
                 case Append(stream, indices, records) if indices:
                     kept = next(rest) + ENTRY_BYTES * len(records)
                     moved = isinstance(write, Move)
-                    extent = (stream, indices[0], indices[-1], kept, moved, state.active)
-                    state.catalogue.add(Extent(*extent, start, end))
+                    frame = FrameRange(state.active, start, end)
+                    extent = Extent(stream, indices[0], indices[-1], kept, frame, moved)
+                    state.catalogue.add(extent)
                 case Chop(stream, index):
                     state.catalogue.chop(stream, index)
                     has_chopped = True
@@ -190,13 +216,13 @@ class Journal:
         needed = FRAMES_START + 2 * checkpoint_bytes + frame_bytes + 2 * self._reserve_bytes
         return max(self._segment_bytes, needed)
 
-    def _holds_of(self, segment: int) -> list[Hold]:
-        """What a full segment holds of each stream; found once, less what was chopped since."""
+    def _holds_of(self, segment: int) -> list[SegmentHolding]:
+        """What a full segment holds of each stream; computed once, less what was chopped since."""
         holds = self._holds.get(segment)
         if holds is None:
             extents = self.state.catalogue.in_segment(segment)
             lasts = {extent.stream: extent.last for extent in sorted(extents, key=BY_LAST)}
-            holds = [Hold(segment, stream, last) for stream, last in lasts.items()]
+            holds = [SegmentHolding(segment, stream, last) for stream, last in lasts.items()]
         bounds = self.state.facts.bounds
         holds = [one for one in holds if one.last >= bounds[one.stream].start]
         if segment != self.state.active:  # that one may still grow, if no other can be made
@@ -246,17 +272,20 @@ class Journal:
         victim = min(candidates, key=lambda n: live_bytes.get(n, 0) / sizes[n], default=0)
         if not victim or 2 * live_bytes.get(victim, 0) > sizes[victim]:
             return False
-        moves: list[Write] = []
         try:
-            for extent in self.state.catalogue.in_segment(victim):
-                start = max(extent.first, self.state.facts.bounds[extent.stream].start)
-                runs: list[Run] = []
-                self._reader.scan(extent, start, extent.last + 1, sys.maxsize, runs)
-                found = records_of(runs)
-                moves.append(Move(extent.stream, tuple(found.indices), tuple(found.records)))
+            moves = [self._copy(extents) for extents in self.state.catalogue.stretches(victim)]
         except StorageCorruptError:
-            self._unmovable.add(victim)  # stays where it is; whoever reads it is told
+            self._unmovable.add(victim)  # it stays; reading the damaged record raises the error
             return False
         self.commit(moves, grows=False)
         self._drop_dead()
         return True
+
+    def _copy(self, extents: list[Extent]) -> Move:
+        """The live records of neighbouring extents of one stream, as one section."""
+        runs: list[RecordRun] = []
+        for extent in extents:
+            start = max(extent.first, self.state.facts.bounds[extent.stream].start)
+            self._reader.scan(extent, start, extent.last + 1, sys.maxsize, runs)
+        found = records_of(runs)
+        return Move(extents[0].stream, tuple(found.indices), tuple(found.records))

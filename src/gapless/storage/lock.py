@@ -1,9 +1,9 @@
-"""A lock on a folder: one process at a time, and its number for whoever comes second.
+"""A lock on a folder: one process at a time may hold it, and its number is shown to the next.
 
-The folder itself is locked, by way of its own descriptor: nobody can take the lock away without
-moving the folder away. The file `lock` in it tells the number of the holder, and is locked as well:
-that keeps out processes on file systems that lock no folders (NFS). The kernel drops both locks
-when the holder ends, however it ends; a stale file locks nobody out.
+The folder itself is locked, by its own descriptor: only moving the folder would take the lock away.
+The file `lock` in it holds the number of the holder's process, and is locked as well: that keeps
+out processes on file systems that lock no folders (NFS). The kernel drops both locks when the
+holder ends, however it ends; a stale file keeps no process out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FolderLock:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             self._descriptors.append(os.open(folder / "lock", flags, 0o600))
             fcntl.flock(self._descriptors[1], EXCLUSIVE)
-            with suppress(OSError):  # a full disk: the number is missed by nobody but the reader
+            with suppress(OSError):  # a full disk: only the error message misses the number
                 os.ftruncate(self._descriptors[1], 0)
                 os.pwrite(self._descriptors[1], f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError:

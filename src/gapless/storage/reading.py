@@ -1,22 +1,22 @@
 """Reading records back from segments, every byte checked.
 
 Theory of operation
-    An extent is walked frame by frame: header and description are checked together, then each
-    page of records that is touched. Everything is checked each time it is used, also what was kept
-    from an earlier read, but for the descriptions of frames with copies (below).
+    A reader walks an extent frame by frame: it checks header and description together, then each
+    page of records that it touches. It checks everything each time it is used, also places that it
+    remembers from an earlier read, except descriptions of frames with copies (below).
 
-    What does not fit is a `StorageDamagedError` that names the stream and the records that are
-    lost: those of one page; or, if the description of a frame is damaged, those between the record
-    before it and the record behind it. The walk goes on at the next frame that is whole. If all
-    records of the extent were found although a frame is damaged, that frame held others' records.
+    A wrong checksum is a `StorageDamagedError` that names the stream and the lost records: those of
+    one page; or, if the description of a frame is damaged, those between the record before the
+    frame and the record behind it. The walk goes on at the next whole frame. If all records of the
+    extent are there although a frame is damaged, that frame held records of other streams.
 
     A frame with copies holds many extents. It is decoded once for all of them, and kept.
 
-Cost: a point read walks its extent, unless a recent one did, and checks one page: two `pread`s at
-most for a frame whose description fits `WINDOW_BYTES`. The first in a large frame looks for its
-record alone, as those who catch up take one here and one there; the second remembers all places.
-A scan takes one `pread` per large frame or run of small ones, one CRC-32 per page and, unless runs
-are wanted, one slice per record.
+Cost: a point read walks its extent, unless a recent read did, and checks one page: at most two
+`pread`s for a frame whose description fits `WINDOW_BYTES`. The first point read of a large frame
+looks for its record alone, as a catch-up takes one here and one there; the second one remembers all
+places. A scan takes one `pread` per large frame or run of small ones, one CRC-32 per page and,
+unless runs are wanted, one slice per record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from gapless.core.errors import StorageDamagedError
-from gapless.core.store import RUN_BYTES, Run
+from gapless.core.store import RUN_BYTES, RecordRun
 from gapless.storage.extent import EXTENT_BYTES
 from gapless.storage.frame import (
     ENTRY_BYTES,
@@ -55,24 +55,24 @@ RECENT_MAX = 64
 """Extents of which the places of all records are remembered."""
 
 TOLD_MAX = 10_000
-"""Damages that are remembered, so that each is told once; further ones are told each time."""
+"""Damages that are remembered, so that each is reported once; others are reported each time."""
 
 COPIES_MAX = 4
 COPIES_BYTES_MAX = 16 << 20
 """Frames with copies whose descriptions are kept, and what these may take; but always one."""
 
 
-class Lost(NamedTuple):
-    """The records of an extent from `start` up to, without, `end`: the frame at `offset`, in which
-    they stood, is damaged."""
+class LostRecords(NamedTuple):
+    """The records of an extent from `start` up to, without, `end`: they stood in the frame at
+    `offset`, which is damaged."""
 
     start: int
     end: int
     offset: int
 
 
-Located = tuple[int, list[tuple[int, Block]], list[Lost]]
-"""Where an extent ended, where its blocks stand, and what of it is lost."""
+ExtentMap = tuple[int, list[tuple[int, Block]], list[LostRecords]]
+"""Where an extent ended, its blocks with the offsets of their frames, and its lost records."""
 
 
 def _last_index(located: tuple[int, Block]) -> int:
@@ -87,7 +87,7 @@ def _last_of_block(block: Block) -> int:
     return int(block.indices[-1])
 
 
-class Window:
+class ReadAhead:
     """The part of a segment that was read last, so that small frames cost no call each."""
 
     __slots__ = ("_data", "_offset", "_segment", "_segments")
@@ -108,8 +108,8 @@ class Window:
         return self._data[low : low + end - start]
 
 
-def records_of(runs: list[Run]) -> Records:
-    """Each of them by itself."""
+def records_of(runs: list[RecordRun]) -> Records:
+    """The records of these runs, one by one."""
     found = Records([], [])
     for indices, ends, start, data in runs:
         found.indices.extend(indices)
@@ -122,7 +122,7 @@ def records_of(runs: list[Run]) -> Records:
     return found
 
 
-class Reader:
+class RecordReader:
     """Reads records of extents, and remembers where the records of recent ones stand."""
 
     __slots__ = (
@@ -135,7 +135,7 @@ class Reader:
         self._salt = salt
         self._statistics = statistics
         self._ahead = WINDOW_BYTES  # header and description of the last frame that was alone
-        self._recent: dict[Extent, Located] = {}
+        self._recent: dict[Extent, ExtentMap] = {}
         self._last: Extent | None = None  # of which one record was read, and no places are known
         self.tell: Callable[[StorageDamagedError], None] | None = None  # once of all that is lost
         self._told: set[tuple[str, int, int]] = set()
@@ -170,14 +170,14 @@ class Reader:
             raise self._damaged(extent, offset, block, block.page_of(number))
         return page[low:high]
 
-    def _locate(self, extent: Extent) -> Located:
+    def _locate(self, extent: Extent) -> ExtentMap:
         """Where the records of the extent stand; remembered as long as it does not grow."""
-        losses = list[Lost]()
+        losses = list[LostRecords]()
         blocks = None if extent.moved else self._only_frame(extent)
         if blocks is None:
             blocks = []
             for offset, item, _ in self._blocks(extent):
-                if isinstance(item, Lost):
+                if isinstance(item, LostRecords):
                     losses.append(item)
                 else:
                     blocks.append((offset, item))
@@ -190,7 +190,7 @@ class Reader:
         return located
 
     def _only_frame(self, extent: Extent) -> list[tuple[int, Block]] | None:
-        """The same for an extent that is one frame; None if it is not."""
+        """The blocks of an extent that is one frame, with their places; None if it is more."""
         description = self._only_description(extent)
         if description is None:
             return None
@@ -226,12 +226,12 @@ class Reader:
         return page[low:high] if crc32(page, self._salt) == checksum else None
 
     def scan(
-        self, extent: Extent, start: int, end: int, bytes_max: int, found: list[Run]
+        self, extent: Extent, start: int, end: int, bytes_max: int, found: list[RecordRun]
     ) -> int:  # fmt: skip
-        """Add to `found` what fits `bytes_max`, but something if it is empty; what is left of it.
-        Each run counts `RUN_BYTES` too. Below 0: full."""
+        """Add to `found` the records that fit `bytes_max`, at least one if it is empty. Each run
+        counts `RUN_BYTES` besides. Return how many bytes are left; below 0, it is full."""
         for offset, block, window in self._blocks(extent):
-            if isinstance(block, Lost):
+            if isinstance(block, LostRecords):
                 if block.start < end and start < block.end:
                     raise self._lost(extent, block)
                 continue
@@ -254,8 +254,8 @@ class Reader:
         return bytes_max
 
     def _run(
-        self, extent: Extent, window: Window, offset: int, block: Block, low: int, high: int
-    ) -> Run:
+        self, extent: Extent, window: ReadAhead, offset: int, block: Block, low: int, high: int
+    ) -> RecordRun:
         """The records `low` to `high` of a block, with the pages that they stand on checked."""
         if block.page_count == 1:  # a small commit, of which there may be many
             first, after, base, end = 0, 1, 0, block.reach(len(block.indices))
@@ -270,11 +270,11 @@ class Reader:
         first_byte, after = block.reach(low), block.reach(high)
         if after - first_byte < len(data):
             data = data[first_byte - base : after - base]
-        return Run(block.indices[low:high], block.words[low:high], first_byte, data)
+        return RecordRun(block.indices[low:high], block.words[low:high], first_byte, data)
 
-    def _blocks(self, extent: Extent) -> Iterator[tuple[int, Block | Lost, Window]]:
+    def _blocks(self, extent: Extent) -> Iterator[tuple[int, Block | LostRecords, ReadAhead]]:
         """The blocks of the extent with the place of their frame, and what is lost, ascending."""
-        window = Window(self._segments, extent.segment)
+        window = ReadAhead(self._segments, extent.segment)
         if extent.moved:
             for item in self._copies_of(extent, window):
                 yield extent.start, item, window
@@ -291,7 +291,9 @@ class Reader:
                 yield offset, block, window
             offset += size
 
-    def _description(self, extent: Extent, offset: int, window: Window) -> tuple[bytes | None, int]:
+    def _description(
+        self, extent: Extent, offset: int, window: ReadAhead
+    ) -> tuple[bytes | None, int]:
         """The description of the frame there, and how long the frame is; None: it is damaged."""
         body = offset + HEADER.size
         found = window.read(offset, body, extent.end)
@@ -303,9 +305,9 @@ class Reader:
             return None, 0
         return bytes(description), header.frame_bytes
 
-    def _around(self, extent: Extent, window: Window) -> list[tuple[int, Block | Lost]]:
+    def _around(self, extent: Extent, window: ReadAhead) -> list[tuple[int, Block | LostRecords]]:
         """All that an extent with a damaged frame has, and what it has lost."""
-        items = list[tuple[int, Block | Lost]]()
+        items = list[tuple[int, Block | LostRecords]]()
         offset, after, lost_at = extent.start, extent.first, -1
         found = 0
         while offset < extent.end:
@@ -316,19 +318,19 @@ class Reader:
                 continue
             for block in self._own(description, extent):
                 if lost_at >= 0:
-                    items.append((lost_at, Lost(after, _first_of_block(block), lost_at)))
+                    items.append((lost_at, LostRecords(after, _first_of_block(block), lost_at)))
                     lost_at = -1
                 items.append((offset, block))
                 after = _last_of_block(block) + 1
                 found += block.reach(len(block.indices)) + ENTRY_BYTES * len(block.indices)
             offset += size
         if lost_at >= 0:
-            items.append((lost_at, Lost(after, extent.last + 1, lost_at)))
+            items.append((lost_at, LostRecords(after, extent.last + 1, lost_at)))
         is_all = found >= extent.kept  # the damaged frame held none of this stream
         return [
             (place, item)
             for place, item in items
-            if not isinstance(item, Lost) or (item.start < item.end and not is_all)
+            if not isinstance(item, LostRecords) or (item.start < item.end and not is_all)
         ]
 
     def _next_frame(self, extent: Extent, start: int) -> int:
@@ -339,20 +341,20 @@ class Reader:
         data = self._segments.read(extent.segment, start, extent.end - start)
         place = data.find(MAGIC)
         while place >= 0:
-            window = Window(self._segments, extent.segment)
+            window = ReadAhead(self._segments, extent.segment)
             if self._description(extent, start + place, window)[0] is not None:
                 return start + place
             place = data.find(MAGIC, place + 1)
         return extent.end
 
-    def _copies_of(self, extent: Extent, window: Window) -> list[Block | Lost]:
+    def _copies_of(self, extent: Extent, window: ReadAhead) -> list[Block | LostRecords]:
         """The blocks of an extent of copies, out of its frame, which is decoded once."""
         key = (extent.segment, extent.start)
         known = self._copies.pop(key, None)
         if known is None:
             description, _ = self._description(extent, extent.start, window)
             if description is None:
-                return [Lost(extent.first, extent.last + 1, extent.start)]
+                return [LostRecords(extent.first, extent.last + 1, extent.start)]
             known = len(description), self._decode_copies(description)
         self._copies[key] = known  # the newest
         while len(self._copies) > 1 and (
@@ -376,12 +378,11 @@ class Reader:
         return found
 
     def _own(self, description: bytes, extent: Extent) -> list[Block]:
-        """The blocks of the extent. Frames between its own may have copies of its stream, which are
-        older than it."""
+        """The blocks of the extent. Frames between its own may have older copies of its stream."""
         self._statistics.frames_decoded += 1
         return [each for each in decode_blocks(description, extent.stream) if not each.moved]
 
-    def _lost(self, extent: Extent, lost: Lost) -> StorageDamagedError:
+    def _lost(self, extent: Extent, lost: LostRecords) -> StorageDamagedError:
         path = self._segments.path(extent.segment)
         problem = f"the commit at byte {lost.offset} of {path} is "
         problem += f"damaged; it held records of {extent.stream!r} between {lost.start} and "
@@ -393,7 +394,7 @@ class Reader:
         )
 
     def _noted(self, damage: StorageDamagedError) -> StorageDamagedError:
-        """The same, counted and told if it is new."""
+        """The damage itself; it is counted and reported if it is new."""
         key = damage.stream, damage.start, damage.end
         if key not in self._told:
             if len(self._told) < TOLD_MAX:
@@ -404,7 +405,7 @@ class Reader:
         return damage
 
     def _damaged(self, extent: Extent, offset: int, block: Block, page: int) -> StorageDamagedError:
-        """Of a page of a block whose frame stands at `offset`."""
+        """The error for a damaged page of a block whose frame stands at `offset`."""
         path = self._segments.path(extent.segment)
         first, last = block.first_of(page), block.first_of(page + 1) - 1
         start, end = block.indices[first], block.indices[last] + 1

@@ -6,14 +6,14 @@ Theory of operation
     not whole or does not carry the next sequence number. Of older segments only the index beside
     them is read; a missing or damaged index is made anew by walking the segment.
 
-    What ends the replay is told apart like this. A commit starts only after the one before it was
-    synced, so a commit that was torn by a crash is the last thing in the log: if a whole commit
-    with a later number stands behind it, or the volume was closed in order at a later number, or
-    a file is shorter than it was made, then something acknowledged is gone: `StorageCorruptError`.
-    Where only records of such a commit are damaged, and not its description, it is taken over, and
-    whoever reads them is told. Else the torn commit is cut, and reported. (That the last
-    acknowledged commit was damaged after a crash cannot be told from a torn one; it is reported as
-    cut, too.)
+    Recovery must tell a torn commit from a damaged one. A commit starts only after the one before
+    it was synced, so a commit that was torn by a crash is the last thing in the log: if a whole
+    commit with a later number stands behind it, or the volume was closed in order at a later
+    number, or a file is shorter than it was made, then something acknowledged is gone:
+    `StorageCorruptError`. Where only records of such a commit are damaged, and not its description,
+    the commit is kept, and reading these records raises an error. Else the torn commit is cut, and
+    reported. (That the last acknowledged commit was damaged after a crash cannot be told from a
+    torn one; it is reported as cut, too.)
 
     After a crash the replayed part is written and synced once more: a failed fsync may leave
     pages in memory that read well and never reach the disk.
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.errors import StorageCorruptError
 from gapless.storage.draft import Facts
-from gapless.storage.extent import Catalogue, Extent, decode_index, encode_index
+from gapless.storage.extent import Extent, ExtentCatalogue, FrameRange, decode_index, encode_index
 from gapless.storage.frame import (
     ENTRY_BYTES,
     HEADER,
@@ -36,8 +36,8 @@ from gapless.storage.frame import (
     TERMINATOR,
     Block,
     Header,
-    Hold,
     Mark,
+    SegmentHolding,
     decode,
     seal,
 )
@@ -55,11 +55,11 @@ class State:
     """What a volume knows: its facts, where its records are, and where the next frame goes."""
 
     facts: Facts = field(default_factory=Facts)
-    catalogue: Catalogue = field(default_factory=Catalogue)
+    catalogue: ExtentCatalogue = field(default_factory=ExtentCatalogue)
     active: int = 0
     offset: int = 0
     sequence: int = 0
-    held: list[Hold] = field(default_factory=list)
+    held: list[SegmentHolding] = field(default_factory=list)
 
 
 def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State, Recovery]:
@@ -73,7 +73,7 @@ def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State
     begun = segments.first_sequences[state.active]
     data = load_newest(segments, salt, state, closed_at or 0)
     if closed_at is not None and state.sequence > closed_at:
-        closed_at = None  # it was opened since, and that is from an older life
+        closed_at = None  # the volume was opened since: this mark is of an older life
     cut_bytes = _torn_bytes(data, state)
     if closed_at is None:
         rest = bytes(min(max(cut_bytes, len(TERMINATOR)), len(data) - state.offset))
@@ -90,7 +90,7 @@ def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State
 
 
 def load_newest(segments: Segments, salt: int, state: State, closed_at: int) -> bytes:
-    """Replay the newest segment, and refuse if something acknowledged is gone; its bytes."""
+    """Replay the newest segment and return its bytes; refuse if something acknowledged is gone."""
     data = segments.read(state.active, 0, segments.sizes[state.active])
     _replay(segments, data, salt, state, closed_at)
     if state.sequence < segments.first_sequences[state.active]:
@@ -106,17 +106,18 @@ def load_newest(segments: Segments, salt: int, state: State, closed_at: int) -> 
 
 
 def drop_chopped(segments: Segments, state: State) -> None:
-    """Forget what was released, and refuse if a file is missing that has more than that."""
+    """Forget what was released; refuse if a missing file held anything else."""
     for stream, bounds in state.facts.bounds.items():
         state.catalogue.chop(stream, bounds.start)
     _check_held(segments, state)
 
 
-def add_block(catalogue: Catalogue, block: Block, segment: int, start: int, end: int) -> None:
+def add_block(catalogue: ExtentCatalogue, block: Block, segment: int, start: int, end: int) -> None:
     count = len(block.indices)
     kept = block.reach(count) + ENTRY_BYTES * count
     first, last = block.indices[0], block.indices[-1]
-    catalogue.add(Extent(block.stream, first, last, kept, block.moved, segment, start, end))
+    frames = FrameRange(segment, start, end)
+    catalogue.add(Extent(block.stream, first, last, kept, frames, block.moved))
 
 
 def load(segments: Segments, number: int, salt: int, state: State, *, mends: bool = True) -> bool:
@@ -173,9 +174,9 @@ def _description(data: bytes, offset: int, sequence: int, salt: int) -> bytes | 
 
 
 def _replay(segments: Segments, data: bytes, salt: int, state: State, closed_at: int) -> None:
-    """Take over every whole frame of the newest segment, its checkpoint first. One whose records
-    alone are damaged is taken over too, if it is surely not torn: all else that it says is known,
-    and whoever reads the records is told."""
+    """Apply every whole frame of the newest segment, its checkpoint first. A frame of which only
+    records are damaged is applied too, if it is surely not torn: its description is whole, and
+    reading the records raises an error."""
     state.offset = FRAMES_START
     state.sequence = segments.first_sequences[state.active] - 1
     view = memoryview(data)
@@ -194,7 +195,7 @@ def _replay(segments: Segments, data: bytes, salt: int, state: State, closed_at:
                     state.facts.extend(section.stream, section.indices[-1] + 1)
                 case Mark(stream, start, stop):
                     state.facts.bounds[stream] = Bounds(start, stop)
-                case Hold():
+                case SegmentHolding():
                     state.held.append(section)
                 case _:
                     state.facts.apply(section)
@@ -246,7 +247,7 @@ def _torn_bytes(data: bytes, state: State) -> int:
 
 
 def _check_held(segments: Segments, state: State) -> None:
-    """Every segment that the checkpoint counts on is there, or nothing of it is live any more."""
+    """Refuse if a segment is missing of which the checkpoint says that it has live records."""
     for hold in state.held:
         if hold.segment in segments.sizes or hold.last < state.facts.bounds[hold.stream].start:
             continue

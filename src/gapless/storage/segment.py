@@ -4,12 +4,12 @@ Theory of operation
     A segment is a file of fixed size that is filled from front to back with frames and then never
     written again. It is made under another name, given all its blocks, headed, synced and only
     then renamed: a segment that has its name is whole. Because its size never changes, a commit
-    finds its room taken already, and `fdatasync` has little but data to wait for.
-    A segment without live records becomes a spare, whose blocks were written once and are the
-    quickest to write again, or is unlinked when there are spares enough. Its old frames carry
-    older sequence numbers than anything written later, so they are never taken for new ones.
-    When a segment has its name, the one before it is sealed, and only then is the new one written
-    to: if the newest file is lost, its predecessor tells that something is missing.
+    finds its blocks allocated, and `fdatasync` waits for little but data.
+    A segment without live records becomes a spare: blocks that were written once are the quickest
+    to write again. If there are enough spares, it is unlinked. Its old frames carry older sequence
+    numbers than anything written later, so they are never taken for new ones.
+    When a segment has its name, the one before it is sealed. Only then is the new one written to:
+    if the newest file is lost, the seal of its predecessor shows that something is missing.
 
 Invariants
     I1  a named segment is as long as its header says; a shorter one has lost blocks
@@ -46,15 +46,17 @@ FRAMES_START = 64
 SPARES_MAX = 2
 OPEN_MAX = 64
 PIECES_MAX = 1000
-"""In one call; systems take 1,024."""
+"""Pieces in one call; systems take 1,024."""
 
 NO_DESCRIPTOR = {errno.EMFILE, errno.ENFILE}
-"""Others hold all files that may be open: in a broker, its connections. That passes."""
+"""No file can be opened, because the process has too many open: in a broker, connections. It
+passes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """How bytes are made to stay. A test may put in calls that fail, or do nothing."""
+    """The calls that make bytes durable. A test may replace them by calls that fail or do
+    nothing."""
 
     file: Callable[[int], None] = os.fdatasync
     folder: Callable[[int], None] = os.fsync
@@ -82,14 +84,14 @@ def write_all(descriptor: int, pieces: Sequence[bytes], offset: int) -> None:
 
 
 class Segments:
-    """The segment files of one folder: one thread writes, others may read meanwhile."""
+    """The segment files of one folder. One thread writes; other threads may read meanwhile."""
 
     def __init__(self, folder: Path, salt: int, sync: Sync, statistics: Statistics) -> None:
         self._folder = folder
         self._salt = salt
         self._sync = sync
         self._statistics = statistics
-        self._lock = threading.Lock()  # guards what follows, never held while a disk is awaited
+        self._lock = threading.Lock()  # guards what follows; never held during a sync
         self._open: dict[int, int] = {}
         self._writer = -1
         self._entries = -1  # the folder, from the first new segment on
@@ -109,7 +111,7 @@ class Segments:
             return sum(self.sizes.values()) + sum(self.spares.values())
 
     def find(self) -> list[int]:
-        """Look at every file of the folder; the numbers of the segments, ascending."""
+        """The numbers of the segments in the folder, ascending; spares are noted."""
         (self._folder / "segment.new").unlink(missing_ok=True)
         self.spares = {path: path.stat().st_size for path in sorted(self._folder.glob("*.spare"))}
         numbers = sorted(int(path.stem) for path in self._folder.glob("[0-9]" * 12 + ".log"))
@@ -118,7 +120,7 @@ class Segments:
         return numbers
 
     def check_header(self, number: int) -> None:
-        """Take a segment in; `StorageCorruptError` if it does not begin like one, or was cut."""
+        """Open a segment; `StorageCorruptError` if its header is wrong or the file was cut."""
         path = self.path(number)
         found_bytes = path.stat().st_size
         data = self.read(number, 0, SEGMENT_HEADER.size)
@@ -147,9 +149,8 @@ class Segments:
         frame: Sequence[bytes],
         sealed_at: int | None = None,
     ) -> None:
-        """A new segment that starts with `frame`, durable when this returns. The one before it, if
-        there is one, has its last frame end at `sealed_at`: it tells from now on that there is
-        another."""
+        """Make a segment that starts with `frame`; durable when this returns. The segment before
+        it, if there is one, gets its seal at `sealed_at`, where its last frame ends."""
         new = self._folder / "segment.new"
         spare = self.take_spare(size)
         if self._entries < 0:  # now: once the segment has its name, nothing may fail
@@ -194,13 +195,13 @@ class Segments:
         self._writer = descriptor
 
     def write(self, offset: int, data: Sequence[bytes]) -> None:
-        """Into the newest segment; durable when this returns."""
+        """Write to the newest segment; durable when this returns."""
         write_all(self._writer, data, offset)
         self.sync(self._writer)
 
     def seal(self, number: int, offset: int, following: int) -> None:
-        """Let a full segment, whose last frame ends there, tell that the log goes on with the
-        commit `following`; fine to repeat."""
+        """Write the seal of a full segment behind its last frame: the log goes on in another
+        segment, with commit `following`. It may be repeated."""
         mark = seal(following, self._salt)
         if self.first_sequences.get(number + 1) != following:
             return
@@ -214,7 +215,8 @@ class Segments:
             os.close(descriptor)
 
     def write_index(self, number: int, data: bytes) -> None:
-        """Beside a full segment. Not synced: it is checked when read, and can be made anew."""
+        """Write the index beside a full segment. Not synced: a reader checks it and can make it
+        anew."""
         with suppress(OSError):
             path = self.index_path(number)
             path.touch(mode=0o600)
@@ -244,8 +246,8 @@ class Segments:
             raise kind(f"cannot read {self.path(number)}: {error.strerror}") from error
 
     def drop(self, number: int, spare_bytes: int) -> None:
-        """Give a segment's space back: to the next segment if it has that size and there are
-        not spares enough, else to the file system."""
+        """Give a segment's space back: keep it as a spare if it has that size and spares are few,
+        else unlink it."""
         with self._lock:
             if number in self._open:
                 os.close(self._open.pop(number))
@@ -289,5 +291,5 @@ class Segments:
                 return descriptor
 
     def _close_reader(self) -> None:
-        """The one that was opened first."""
+        """The descriptor that was opened first."""
         os.close(self._open.pop(next(iter(self._open))))

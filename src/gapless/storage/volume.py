@@ -5,7 +5,7 @@ Theory of operation
     the writer chooses: a tick, or a counter) and tables (small facts by key). One commit carries
     any number of writes to any of them and is atomic and durable: after a crash at any moment
     either all of it is found or nothing, and all of it if `commit` had returned.
-    A stream exists from its first write on; nobody creates it.
+    A stream exists from its first write on.
 
 Invariants (the conformance suite holds both volumes to them)
     I1  the records of a stream have ascending indices within its bounds
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from gapless.core.effects import Write
     from gapless.core.errors import StorageError
-    from gapless.core.store import Run
+    from gapless.core.store import RecordRun
 
 SCAN_BYTES_MAX = 1 << 20
-"""How much one `scan` returns unless told otherwise."""
+"""How many bytes one `scan` returns by default."""
 
 SYNC_BUCKETS = 32
 
@@ -52,15 +52,15 @@ NO_BOUNDS = Bounds(0, 0)
 
 
 class Records(NamedTuple):
-    """A run of records of one stream, ascending; the two lists are parallel."""
+    """Records of one stream, ascending, and the index of each."""
 
     indices: list[int]
     records: list[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Bounds of a volume; a commit beyond one is refused whole, with a clear error."""
+class VolumeLimits:
+    """The limits of a volume; a commit beyond one is refused whole, with a clear error."""
 
     record_bytes_max: int = RECORD_BYTES_MAX
     """One record. Refused beyond."""
@@ -85,7 +85,7 @@ class Recovery:
     replayed: int = 0
     """How many commits were read again since the last checkpoint."""
     rebuilt: tuple[str, ...] = ()
-    """Parts whose index had to be made anew from the records themselves."""
+    """Segments whose index had to be made anew from their records."""
     cut_bytes: int = 0
     """The size of a commit that was begun and not finished; it was never acknowledged."""
 
@@ -104,7 +104,7 @@ class Statistics:
 
     bytes_on_disk: int = 0
     bytes_live: int = 0
-    """What can still be read; `bytes_on_disk` less this is reused or given back."""
+    """Bytes of records that can still be read; the rest of `bytes_on_disk` is reused or freed."""
     streams: int = 0
     facts: int = 0
     commits: int = 0
@@ -112,7 +112,7 @@ class Statistics:
     sync_us: int = 0
     sync_us_max: int = 0
     damaged: int = 0
-    """Stretches of records that did not read back; each is counted once."""
+    """Ranges of records that did not read back; each is counted once."""
     frames_decoded: int = 0
     """How often readers have decoded the description of a commit."""
     sync_buckets: list[int] = field(default_factory=lambda: [0] * SYNC_BUCKETS)
@@ -128,16 +128,17 @@ class Statistics:
 class Volume(Protocol):
     """Log streams and tables with one atomic durable commit. See the module docstring."""
 
-    limits: Limits
+    limits: VolumeLimits
     recovery: Recovery
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Make all `writes` durable, all or none. When it returns they are."""
+        """Make `writes` durable, all or none. They are durable when it returns."""
         ...
 
     def commit_each(self, commits: Sequence[Sequence[Write]]) -> list[StorageError | None]:
-        """Many commits with one sync, in order. Those that are refused get their error in the
-        answer and the others go on; if the sync itself fails, it raises and none is visible."""
+        """Make many commits durable with one sync, in order. The answer holds, for each, its error
+        or None: a refused commit does not stop the others. If the sync fails, it raises and no
+        commit is visible."""
         ...
 
     def read(self, stream: str, index: int) -> bytes:
@@ -145,19 +146,19 @@ class Volume(Protocol):
         ...
 
     def read_near(self, stream: str, index: int) -> Mapping[int, bytes]:
-        """The record at that index, perhaps with others beside it that are at hand: for who wants
-        many, and looks here for the next before he asks again. None at it: it is not in there."""
+        """The record at that index by its index, perhaps with neighbours that are in memory. The
+        result has no such index if there is no record."""
         ...
 
     def scan(
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES_MAX
     ) -> Records:
-        """The first records with `start <= index < end`: at least one if there is any, then as
-        many as fit `bytes_max`; a volume of files counts `RUN_BYTES` more for each run. Go on from
-        the last index plus one; empty means the end."""
+        """The first records with `start <= index < end`: at least one if there is any, then as many
+        as fit `bytes_max`; a disk volume counts `RUN_BYTES` more for each run. To go on, start at
+        the last index plus one; an empty answer is the end."""
         ...
 
-    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[RecordRun]:
         """What `scan` finds, as it stands in the log."""
         ...
 
@@ -167,6 +168,10 @@ class Volume(Protocol):
 
     def streams(self) -> list[str]:
         """Every stream ever written, sorted."""
+        ...
+
+    def tables(self) -> list[str]:
+        """Every table that has facts, sorted."""
         ...
 
     def get(self, table: str, key: str) -> bytes | None:
@@ -182,5 +187,5 @@ class Volume(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of it, in order. Fine to repeat."""
+        """Close the volume in order. It may be repeated."""
         ...

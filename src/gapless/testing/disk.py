@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 
 from gapless.core.effects import Delete
 from gapless.core.errors import StorageError, StorageFullError
-from gapless.storage.memory import Fault
+from gapless.testing.memory_volume import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gapless.core.effects import Effect, Persist
-    from gapless.storage.memory import MemoryVolume
     from gapless.testing.checkers.checker import Broker
+    from gapless.testing.memory_volume import MemoryVolume
     from gapless.testing.stage import Stage
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gapless.core.effects import Effect
-    from gapless.core.store import Run, Store
+    from gapless.core.store import RecordRun, Store
 
 
 class CountedStore:
@@ -47,7 +47,7 @@ class CountedStore:
         self._looks += 1 + len(found[0])
         return found
 
-    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[RecordRun]:
         found = self._store.scan_runs(stream, start, end, bytes_max=bytes_max)
         self._looks += 1 + sum(len(run.indices) for run in found)
         return found

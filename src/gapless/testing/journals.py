@@ -40,7 +40,6 @@ from gapless.core.identity import (
     TopicName,
 )
 from gapless.node.config import Config
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.checkers.across_sessions import AcrossSessions
 from gapless.testing.checkers.durable import FORGOTTEN, DurableBeforeAcknowledged
 from gapless.testing.checkers.exactly_once import ExactlyOnce
@@ -51,6 +50,7 @@ from gapless.testing.checkers.only_matching import OnlyMatching
 from gapless.testing.checkers.order import InOrder
 from gapless.testing.checkers.start_points import StartPoints
 from gapless.testing.checkers.total_order import TotalOrder
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.testing.named import Named
 from gapless.testing.record import Publication, Record, Subscription, Violation
 from gapless.testing.trace import show_tick

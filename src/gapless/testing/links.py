@@ -198,6 +198,10 @@ class Connection:
     def broker(self) -> BrokerName:
         return self._broker.name
 
+    def is_with(self, broker: Listener) -> bool:
+        """Is this process at the other end? Several may have one name."""
+        return self._broker is broker
+
     def send(self, message: Message) -> None:
         """Client to broker."""
         message = self._stage.on_the_wire(message)

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gapless.core.errors import UsageError
 from gapless.core.identity import BrokerName, Instant
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
+from gapless.node.dispatch import KINDS
 from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
-from gapless.node.service import KINDS
 from gapless.testing.clock import START
 from gapless.testing.lines import Lines
 from gapless.testing.links import CLEAN
@@ -108,8 +109,7 @@ class SimulatedNetwork:
             store,
             now,
             config=self._config,
-            attributes_of=decode_attributes,
-            check_events=check_events,
+            encoding=EventEncoding(decode_attributes, check_events),
         )
 
     # --- running ---------------------------------------------------------------------------------

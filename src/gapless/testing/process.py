@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from gapless.core.identity import PeerName
     from gapless.core.messages import Message
     from gapless.core.store import Store
-    from gapless.storage.memory import MemoryVolume
     from gapless.testing.clock import Clock
+    from gapless.testing.memory_volume import MemoryVolume
     from gapless.testing.stage import Stage
 
 BUSY_MAX = 200

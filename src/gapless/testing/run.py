@@ -15,8 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
+from gapless.node.context import EventEncoding
+from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.node.node import Node
-from gapless.node.service import KINDS as SERVICE_KINDS
+from gapless.node.parts import Parts
 from gapless.testing.actors.clients import Publisher, Subscriber
 from gapless.testing.actors.durable_clients import DurableSubscriber
 from gapless.testing.actors.founders import Founder
@@ -43,6 +45,7 @@ from gapless.testing.checkers.total_order import TotalOrder
 from gapless.testing.checkers.transactions import WholeTransactions
 from gapless.testing.clock import START
 from gapless.testing.faults import Faults
+from gapless.testing.lattice import strict
 from gapless.testing.options import Options, draw_options
 from gapless.testing.record import Record, Violation
 from gapless.testing.situations import Situations
@@ -58,7 +61,6 @@ if TYPE_CHECKING:
     from gapless.core.identity import BrokerName
     from gapless.core.store import Store
     from gapless.node.network import Network
-    from gapless.node.parts import Parts
     from gapless.testing.checkers.checker import Checker
     from gapless.testing.process import Machine, Process
 
@@ -121,6 +123,11 @@ def simulate(
         out(line)  # type: ignore[misc]  # not None in this loop
     trace = Trace(out)
     world = make_world(options, dice, trace, node_maker(options, parts))
+    return outcome(seed, world, options, trace)
+
+
+def outcome(seed: int, world: World, options: Options, trace: Trace) -> Outcome:
+    """Play a world that is made, and say what came of it."""
     violation = ""
     try:
         play(world, options)
@@ -154,7 +161,7 @@ def _where(error: Exception) -> str:
 def node_maker(
     options: Options, parts: Parts | None = None
 ) -> Callable[[BrokerName, Store, Instant], Machine]:
-    """Makes the real node of each broker, shadowed by the strict lattice where that applies."""
+    """Makes the real node of each broker, held to the strict lattice where that applies."""
     network = options.network
 
     def make(name: BrokerName, store: Store, now: Instant) -> Machine:
@@ -164,10 +171,8 @@ def node_maker(
             store,
             now,
             config=options.config,
-            attributes_of=decode_attributes,
-            check_events=check_events,
-            parts=parts,
-            shadow=True,
+            encoding=EventEncoding(decode_attributes, check_events),
+            parts=strict(parts or Parts()),
         )
 
     return make
@@ -178,12 +183,13 @@ def make_world(
     dice: random.Random,
     trace: Trace,
     make: Callable[[BrokerName, Store, Instant], Machine],
+    kind: type[World] = World,
 ) -> World:
     record = Record(options.network)
     reached: Counter[str] = Counter()
     checkers = [each(record, options.config) for each in CHECKERS]
     checkers.append(Situations(record, options.config, reached))
-    world = World(
+    world = kind(
         options.network,
         make,
         dice,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName, ClientName
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.clock import Clock
 from gapless.testing.links import CLEAN, Connection, LinkOptions, Links
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.testing.process import Process
 from gapless.testing.stage import Stage
 
@@ -54,7 +54,7 @@ class World(Stage):
         self.restart_delay_max = RESTART_DELAY_MAX
         self.processes: dict[BrokerName, Process] = {}
         self.links = Links(self, self.processes, links)
-        self._make = make
+        self.make = make
         for cell in network.cells:
             for broker in cell.brokers:
                 clock = Clock((offsets or {}).get(broker.name, 0))
@@ -70,7 +70,7 @@ class World(Stage):
     def restart(self, name: BrokerName) -> None:
         process = self.processes[name]
         if not process.is_up:
-            process.start(self._make)
+            process.start(self.make)
 
     def restart_delay(self) -> int:
         return 1_000 + self.dice.randrange(self.restart_delay_max)

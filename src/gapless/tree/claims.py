@@ -1,9 +1,10 @@
 """Claims: what no broker of the tree can say, found before anything of a batch is believed.
 
 Theory of operation
-    A connection proves who speaks, not that it is so. Whoever says what cannot be has another tree
-    than we have, or a fault: `ProtocolError`, so that its link is dropped, and nothing has changed.
-    Ways are compared with the part of the tree that is known here; who is further away may be new.
+    A connection proves which broker speaks, not that what it says is so. A broker that says what
+    cannot be has another tree than we have, or a fault: `ProtocolError`, so that its link is
+    dropped, and nothing has changed. Ways are compared with the part of the tree that is known
+    here; brokers further away may be new.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from gapless.tree.messages import (
     Carried,
     Joined,
     Losses,
-    Publication,
-    Subscription,
+    PublicationRun,
+    RunConfirmed,
+    RunHeld,
+    SubscriptionOffer,
     SyncStart,
-    Welcome,
+    TreeWelcome,
 )
 
 if TYPE_CHECKING:
@@ -30,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def check_message(message: TreeMessage, neighbourhood: Neighbourhood, life: Life) -> None:
-    """`ProtocolError` if it, or a part of it, cannot be; `life` is that of who gets it."""
+    """`ProtocolError` if it, or a part of it, cannot be; `life` is that of the receiver."""
     match message:
         case Carried(messages=messages):
             for each in messages:
                 _check_carried(each, neighbourhood, life)
-        case Welcome(edges=edges):
+        case TreeWelcome(edges=edges):
             _check_edges(edges)
         case _:
             pass
@@ -43,21 +46,35 @@ def check_message(message: TreeMessage, neighbourhood: Neighbourhood, life: Life
 
 def _check_carried(message: CarriedMessage, neighbourhood: Neighbourhood, life: Life) -> None:
     match message:  # what comes most, first
-        case Publication(id=name, hops=hops):
-            _check_way(name.source, hops, neighbourhood)
-            is_ours = name.source == life[0] and name.epoch >= life[1]
-            _refuse_if(is_ours, f"{name} came back to where it began")
-            _refuse_if(not name.number, f"{name} has no number")
+        case PublicationRun():
+            _check_run(message, neighbourhood, life)
+        case RunConfirmed(numbers=numbers) | RunHeld(numbers=numbers):
+            _check_numbers(numbers)
         case Losses(losses=losses):
             for loss in losses:
                 _refuse_if(not loss.through, f"{loss} is of nothing")
-        case Subscription(id=subscription, hops=hops):
+        case SubscriptionOffer(id=subscription, hops=hops):
             if subscription.source != life[0]:  # ours come back: we say whether they have ended
                 _check_way(subscription.source, hops, neighbourhood)
         case SyncStart(edges=edges) | Joined(edges=edges):
             _check_edges(edges)
         case _:
             pass  # about what is not known here any more, it says nothing
+
+
+def _check_run(run: PublicationRun, neighbourhood: Neighbourhood, life: Life) -> None:
+    _check_way(run.source, run.hops, neighbourhood)
+    is_ours = run.source == life[0] and run.epoch >= life[1]
+    _refuse_if(is_ours, f"a run of {run.source!r} came back to where it began")
+    _check_numbers(run.numbers)
+    events = 0 if run.clearings or run.life else len(run.numbers)
+    is_odd = len(run.events) != events or (not events and len(run.numbers) > 1)
+    _refuse_if(is_odd, f"{len(run.numbers)} publications have {len(run.events)} events")
+
+
+def _check_numbers(numbers: tuple[int, ...]) -> None:
+    is_wrong = not numbers or numbers[0] < 1 or list(numbers) != sorted(set(numbers))
+    _refuse_if(is_wrong, "the numbers of publications do not ascend from 1 on")
 
 
 def _check_way(source: BrokerName, hops: tuple[Hop, ...], neighbourhood: Neighbourhood) -> None:

@@ -1,18 +1,19 @@
-"""Connections: who can be reached, and numbered batches that arrive in order or not at all.
+"""Connections: which brokers can be reached; numbered batches that arrive in order or not at all.
 
 Theory of operation
     Each end of a connection names its session; a session's number is never used again. Beats carry
     the own session and the last one heard from the other end. A connection is UP at one end once a
     beat shows that the other end heard of this very session: both directions work.
     Whatever goes wrong ends the session and begins another: no such beat within `patience`, a
-    message missing among the numbered ones, or a new session at the other end. So both ends fall
-    together, one after the other, and each of them knows that what was under way may be lost.
-    A broker beats to those it wants to reach, and answers whoever beats to it. One that is wanted
-    and does not answer within `patience` has FAILED, and is beaten to all the same.
+    message missing among the numbered ones, or a new session at the other end. The end that begins
+    anew says so at once, without waiting for its next beat. So both ends fall together, one after
+    the other, and each of them knows that what was under way may be lost.
+    A broker beats to the brokers it wants to reach, and answers every beat of others. A broker that
+    is wanted and does not answer within `patience` has FAILED, and is beaten to all the same.
 
 Invariants
     I1  what is handed on of a session is a prefix of what was sent on it, each batch once
-    I2  a deadline is set exactly for those who are CONNECTING or UP
+    I2  a deadline is set exactly for brokers that are CONNECTING or UP
 
 Cost: one beat for each wanted broker and `beat_every`.
 
@@ -40,14 +41,14 @@ if TYPE_CHECKING:
 class Reach(Enum):
     """What a broker believes of another."""
 
-    IDLE = "idle"  # nobody needs it
+    IDLE = "idle"  # it is not needed
     CONNECTING = "connecting"
     UP = "up"
     FAILED = "failed"
 
 
 @dataclass(slots=True)
-class Connection:
+class ConnectionEnd:
     """One end of a connection. See the module docstring."""
 
     session: Position
@@ -65,11 +66,11 @@ class Connections:
         self._epoch = epoch
         self._settings = settings
         self._sessions = 0
-        self._ends: dict[BrokerName, Connection] = {}
+        self._ends: dict[BrokerName, ConnectionEnd] = {}
         self._wanted: tuple[BrokerName, ...] = ()
         self.beat_at = Instant(0)
         self.changes = 0
-        """Grows whenever somebody's reach or our session with it changes."""
+        """Grows whenever a broker's reach or our session with it changes."""
 
     def reach(self, broker: BrokerName) -> Reach:
         return self._end(broker).reach
@@ -99,8 +100,8 @@ class Connections:
         return [self._beat(broker) for broker in new]
 
     def send(self, to: BrokerName, messages: tuple[CarriedMessage, ...]) -> list[Send]:
-        """Carry them, if there is a connection; who needs them to arrive sends them again on the
-        next."""
+        """Carry them, if there is a connection. A caller that needs them to arrive sends them again
+        on the next one."""
         end = self._end(to)
         if end.reach is not Reach.UP:
             return []
@@ -117,7 +118,9 @@ class Connections:
             end.theirs, end.received = beat.session, 0
         elif end.received is not None and beat.sent > end.received:
             self._lose(end)  # something went missing
-        if beat.heard == end.session == before[0]:  # one that began just now nobody has heard of
+        if (
+            beat.heard == end.session == before[0]
+        ):  # of one that began just now the other has not heard
             if end.received is None:
                 end.received = 0  # they know our new session and kept theirs: it was never used
             end.reach, end.deadline = Reach.UP, Instant(now + self._settings.patience)
@@ -126,20 +129,23 @@ class Connections:
         is_asked = sender not in self._wanted and not beat.is_answer
         return [self._beat(sender, is_answer=not is_changed)] if is_changed or is_asked else []
 
-    def receive(self, sender: BrokerName, carried: Carried) -> tuple[CarriedMessage, ...]:
-        """What came, if it is next in order."""
+    def receive(
+        self, sender: BrokerName, carried: Carried
+    ) -> tuple[tuple[CarriedMessage, ...], list[Send]]:
+        """What came, if it is next in order; and a beat at once, if something is missing."""
         end = self._end(sender)
         if carried.session != end.theirs or end.received is None or end.reach is not Reach.UP:
-            return ()  # not UP: it could not be answered; that it is missing will be noticed
-        if carried.number != end.received:
-            if carried.number > end.received:
-                self._lose(end)
-            return ()
+            return (), []  # not UP: it could not be answered; that it is missing will be noticed
+        if carried.number > end.received:
+            self._lose(end)
+            return (), [self._beat(sender)]
+        if carried.number < end.received:
+            return (), []
         end.received += 1
-        return carried.messages
+        return carried.messages, []
 
     def fire(self, now: Instant) -> list[Send]:
-        """Give up those who are silent for too long; beat, if it is time to."""
+        """Give up brokers that are silent for too long; beat, if it is time to."""
         for broker, end in self._ends.items():
             if end.deadline is not None and now >= end.deadline:
                 self.give_up(broker)
@@ -171,16 +177,16 @@ class Connections:
             waits = end.reach in (Reach.CONNECTING, Reach.UP)
             assert waits == (end.deadline is not None), "I2"
 
-    def _end(self, broker: BrokerName) -> Connection:
+    def _end(self, broker: BrokerName) -> ConnectionEnd:
         if broker not in self._ends:
-            self._ends[broker] = Connection(self._next_session())
+            self._ends[broker] = ConnectionEnd(self._next_session())
         return self._ends[broker]
 
     def _next_session(self) -> Position:
         self._sessions += 1
         return Position(self._epoch, self._sessions)
 
-    def _lose(self, end: Connection) -> None:
+    def _lose(self, end: ConnectionEnd) -> None:
         if end.reach is Reach.UP:
             self.changes += 1
             end.session = self._next_session()

@@ -4,10 +4,10 @@ Theory of operation
     A publication waits in queues until all its subscribers' brokers have it, and one that is out of
     reach may never return. So what waits is bounded for each topic (`settings`), and at the bound
     the older part of it is given up, for those out of reach alone. A *waiver* comes from the source
-    that has too much waiting: nobody need keep what it published up to a number for whoever is out
+    that has too much waiting: no broker need keep what it published up to a number for brokers out
     of reach. A broker beside those makes it a *loss* of each broker, by name: what that one lacks
-    up to the number it will not get. Whoever has too much waiting for them himself does so too.
-    Both only grow, and everybody who learns of one passes it on at once; a session begins with all
+    up to the number it will not get. So does a broker that has too much waiting for them itself.
+    Both only grow, and a broker that learns of one passes it on at once; a session begins with all
     of them. So on any session a loss goes before whatever follows on what was lost, and the broker
     that lost something knows it before it delivers the next: it has lost what is between the last
     number it has seen of that source and the loss. If that is nothing, it has lost nothing.
@@ -24,8 +24,10 @@ Source: none; the paper's queues have no end. Decision 0026.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from gapless.tree.members import whole
 from gapless.tree.messages import Loss, Position
 from gapless.tree.trail import NOTHING
 
@@ -33,10 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gapless.core.identity import BrokerName
-    from gapless.tree.messages import Life, Publication
+    from gapless.tree.members import Members
+    from gapless.tree.messages import Life, PublicationRun
 
 Flow = tuple["Life", "BrokerName", int, str]
-"""Who lost it, which life of a source published it, and for which topic."""
+"""The broker that lost it, the life of the source that published it, and the topic."""
 
 
 class LossTable:
@@ -69,20 +72,21 @@ class LossTable:
     def has_losses(self) -> bool:
         return bool(self._lost)
 
-    def is_lost(self, publication: Publication, target: Life) -> bool:
+    def lost(self, run: PublicationRun, target: Life) -> Members:
+        """The members that `target` gets no more."""
         if not self._lost:
-            return False
-        name = publication.id
-        flow = (target, name.source, name.epoch, publication.topic)
-        return name.number <= self._lost.get(flow, 0)
+            return 0
+        through = self._lost.get((target, run.source, run.epoch, run.topic), 0)
+        return whole(bisect_right(run.numbers, through))
 
-    def is_waived(self, publication: Publication) -> bool:
-        """Need nobody keep it for who is out of reach?"""
+    def waived(self, run: PublicationRun) -> Members:
+        """The members that no broker need keep for brokers out of reach."""
         if not self._waived:
-            return False
-        name = publication.id
-        waived = self._waived.get((name.source, publication.topic), NOTHING)
-        return Position(name.epoch, name.number) <= waived
+            return 0
+        waived = self._waived.get((run.source, run.topic), NOTHING)
+        if waived.epoch != run.epoch:
+            return run.all if run.epoch < waived.epoch else 0
+        return whole(bisect_right(run.numbers, waived.number))
 
     def all(self) -> tuple[Loss, ...]:
         lost = [
@@ -96,7 +100,7 @@ class LossTable:
         return (*lost, *waived)
 
     def forget_before(self, life: Life) -> None:
-        """Nobody is there any more who had lost something in a life before this one."""
+        """A broker has begun this life: what it lost in an earlier one concerns no broker."""
         broker, epoch = life
         if epoch > self._lives.get(broker, 0):
             self._lives[broker] = epoch

@@ -3,9 +3,10 @@
 Theory of operation
     `Beat` is all that crosses an unproven link. Everything else is `Carried` on a connection: in
     batches that are numbered, so that what arrives is a prefix of what was sent (`connections`).
-    A publication carries its whole way through the tree: `hops`, nearest first, as the receiver
-    sees it, its source last. A hop that was stepped over has no position. So does a subscription:
-    one who missed it can get it from any side.
+    Publications travel in runs: many of one source and topic, events as their publisher encoded
+    them. A run carries its whole way through the tree: `hops`, nearest first, as the receiver sees
+    it, its source last. A hop that was stepped over has no position. So does a subscription: a
+    broker that missed it can get it from any side.
 
 Source: SRDS 2011, sec. III to VIII. Deviations: a subscription is told apart by its name, not by
 a vector of numbers; a path is carried whole, so that publications need no tags: the subscriber's
@@ -16,10 +17,13 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from gapless.core.events import Attributes, Value
+from msgspec.structs import replace
+
+from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName
 from gapless.core.lengths import AnyCount, Condition, Name
 from gapless.core.messages import Message
+from gapless.tree.members import Members, pick, whole
 
 
 class Position(NamedTuple):
@@ -62,20 +66,7 @@ class SubscriptionId(NamedTuple):
     number: AnyCount
 
 
-class PublicationId(NamedTuple):
-    """One publication: where it began, and its position in the queue there."""
-
-    source: BrokerName
-    epoch: AnyCount
-    number: AnyCount
-
-
-TOPIC = "@topic"
-"""The attribute that tells topics apart, if there are several in one tree."""
-
-
-def topic_of(attributes: Attributes) -> str:
-    return str(attributes.get(TOPIC, ""))
+NO_EVENTS = EventBatch(())
 
 
 Life = tuple[BrokerName, AnyCount]
@@ -85,7 +76,7 @@ Life = tuple[BrokerName, AnyCount]
 class Loss(NamedTuple):
     """Of what one life of `source` published for a topic, up to a number, `target` gets no more.
 
-    Without a target: nobody need keep it for brokers that are out of reach.
+    Without a target: no broker need keep it for brokers that are out of reach.
     """
 
     source: BrokerName
@@ -120,13 +111,14 @@ class Beat(Message, frozen=True):
     heard: Position | None = None
     sent: AnyCount = 0
     is_answer: bool = False
-    """It needs none: two who do not want each other would answer for ever."""
+    """It needs none: two brokers that do not want each other would answer for ever."""
 
 
-class Subscription(Message, frozen=True):
-    """Take this subscription. Who is behind the sender, seen from the subscriber, confirms it."""
+class SubscriptionOffer(Message, frozen=True):
+    """Take this subscription. A broker behind the sender, seen from the subscriber, confirms it."""
 
     id: SubscriptionId
+    topic: Name
     condition: Condition
     hops: tuple[Hop, ...]
     tags: Tags = ()
@@ -158,48 +150,65 @@ class SubscriptionWithdrawn(Message, frozen=True):
     life: AnyCount = 0
 
 
-class Publication(Message, frozen=True):
-    """An event on its way, or a recovery notifier, which has `clearings` and no event."""
+class PublicationRun(Message, frozen=True):
+    """Publications of one life of a source for one topic, by ascending number, with their events.
 
-    id: PublicationId
+    A recovery notifier has `clearings`, a notice of the source's life has `life`: each is one
+    number without an event.
+    """
+
+    source: BrokerName
+    epoch: AnyCount
+    numbers: tuple[AnyCount, ...]
     hops: tuple[Hop, ...]
-    attributes: dict[Name, Value] = {}  # noqa: RUF012 - msgspec copies it
-    body: bytes = b""
+    topic: Name = ""
+    events: EventBatch = NO_EVENTS
     clearings: tuple[Clearing, ...] = ()
     not_for: tuple[SubscriptionId, ...] = ()
-    """Somebody had it in his queue before he knew of these: they do not begin with it."""
+    """A broker had it in its queue before it knew of these: they do not begin with it."""
     is_awaited: bool = False
     """Its publisher wants to hear when all within reach have it, though others may be away."""
     life: Literal["", "begins", "ends"] = ""
-    """No event, but for all subscribers: the first or the last of a life of its source."""
+    """For all subscribers: the first or the last of a life of its source."""
 
     @property
-    def topic(self) -> str:
-        return topic_of(self.attributes)
+    def all(self) -> Members:
+        return whole(len(self.numbers))
+
+    def part(self, members: Members) -> PublicationRun:
+        """The run of these members alone."""
+        if members == self.all:
+            return self
+        numbers, events = pick(self.numbers, members), pick(self.events.events, members)
+        return replace(self, numbers=numbers, events=EventBatch(events))
 
 
-class PublicationConfirmed(Message, frozen=True):
-    """Every subscriber behind the sender for whom it is safe has it."""
+class RunConfirmed(Message, frozen=True):
+    """Every subscriber behind the sender that may have these publications has them."""
 
-    id: PublicationId
+    source: BrokerName
+    epoch: AnyCount
+    numbers: tuple[AnyCount, ...]
 
 
-class PublicationHeld(Message, frozen=True):
-    """Of one that is awaited: all behind the sender who can be reached have it; for these brokers
-    it is kept."""
+class RunHeld(Message, frozen=True):
+    """Of publications that are awaited: all within reach behind the sender have them; for
+    these brokers they are kept."""
 
-    id: PublicationId
+    source: BrokerName
+    epoch: AnyCount
+    numbers: tuple[AnyCount, ...]
     away: tuple[BrokerName, ...]
 
 
-class Taken(Message, frozen=True):
-    """I have taken so many more publications from you: send the next."""
+class Credit(Message, frozen=True):
+    """I have taken this many more publications from you: send the next."""
 
     count: AnyCount
 
 
 class Losses(Message, frozen=True):
-    """What is not kept any more. Who learns of one passes it on, before anything younger."""
+    """What is not kept any more. A broker that learns of one passes it on, before all younger."""
 
     losses: tuple[Loss, ...]
 
@@ -213,6 +222,7 @@ class SyncStart(Message, frozen=True):
 
     edges: tuple[Edge, ...] = ()
     is_new: bool = False
+    retired: tuple[BrokerName, ...] = ()
 
 
 class SyncSummary(Message, frozen=True):
@@ -225,36 +235,45 @@ class SyncEnd(Message, frozen=True):
     """Now you have all that I have."""
 
 
-class Join(Message, frozen=True, tag="tree join"):
+class TreeJoin(Message, frozen=True):
     """I am new and want to be your neighbour."""
 
 
-class Welcome(Message, frozen=True, tag="tree welcome"):
-    """This is your neighbourhood."""
+class TreeWelcome(Message, frozen=True):
+    """This is your neighbourhood, and these brokers of the tree never return."""
 
     edges: tuple[Edge, ...]
+    retired: tuple[BrokerName, ...] = ()
 
 
 class Joined(Message, frozen=True):
-    """Brokers came: each edge is an old one and a new one. Who learns of one passes it on."""
+    """Brokers came: each edge is an old broker and a new one. A broker that learns of one
+    passes it on."""
 
     edges: tuple[Edge, ...]
 
 
+class BrokersRetired(Message, frozen=True):
+    """These brokers never return. A broker that learns of one passes it on."""
+
+    names: tuple[BrokerName, ...]
+
+
 CarriedMessage = (
-    Subscription
+    SubscriptionOffer
     | SubscriptionConfirmed
     | SubscriptionRefused
     | SubscriptionWithdrawn
-    | Publication
-    | PublicationConfirmed
-    | PublicationHeld
-    | Taken
+    | PublicationRun
+    | RunConfirmed
+    | RunHeld
+    | Credit
     | Losses
     | SyncStart
     | SyncSummary
     | SyncEnd
     | Joined
+    | BrokersRetired
 )
 
 
@@ -266,7 +285,7 @@ class Carried(Message, frozen=True):
     messages: tuple[CarriedMessage, ...]
 
 
-TreeMessage = Beat | Carried | Join | Welcome
+TreeMessage = Beat | Carried | TreeJoin | TreeWelcome
 
 
 class Accepted(Message, frozen=True):
@@ -276,20 +295,18 @@ class Accepted(Message, frozen=True):
     tags: Tags = ()
 
 
-class Refused(Message, frozen=True):
+class NoRoom(Message, frozen=True):
     """To the driver: the subscription has ended, since `by` has no room for it."""
 
     id: SubscriptionId
     by: BrokerName
 
 
-class Delivered(Message, frozen=True):
-    """To the driver: a publication for these subscriptions of ours."""
+class TreeDelivery(Message, frozen=True):
+    """To the driver: publications for subscriptions of ours, and for each which of them."""
 
-    id: PublicationId
-    subscriptions: tuple[SubscriptionId, ...]
-    attributes: Attributes
-    body: bytes
+    run: PublicationRun
+    takers: tuple[tuple[SubscriptionId, Members], ...]
 
 
 class Missed(Message, frozen=True):
@@ -314,16 +331,16 @@ class SourceEnded(Message, frozen=True):
 
 
 class Confirmed(Message, frozen=True):
-    """To the driver: a publication of ours has reached all it should, but for brokers that were out
-    of reach for so long that it was given up for them."""
+    """To the driver: publications of ours, by number, have reached all they should, but for brokers
+    that were out of reach for so long that they were given up for them."""
 
-    id: PublicationId
+    numbers: tuple[int, ...]
     lost_to: tuple[BrokerName, ...] = ()
 
 
 class Held(Message, frozen=True):
-    """To the driver: a publication of ours that is awaited has reached all within reach; it is kept
-    for subscribers of these brokers."""
+    """To the driver: publications of ours that are awaited have reached all within reach; they are
+    kept for subscribers of these brokers."""
 
-    id: PublicationId
+    numbers: tuple[int, ...]
     away: tuple[BrokerName, ...]

@@ -3,10 +3,13 @@
 Theory of operation
     A broker knows the edges within `reach` steps of itself. The tree only grows, at its leaves, so
     a path never changes once it is known. A newcomer gets its edges from the broker it joins, and
-    whoever is near enough hears of the new edge.
+    every broker near enough hears of the new edge.
+    A broker that is *retired* keeps its place, but distances do not count it: its neighbours are
+    next to each other from then on.
 
 Invariants
-    I1  no path is longer than `reach`; the edges are a tree (`add` refuses all else)
+    I1  no path is longer than `reach`, without those that are retired; the edges are a tree (`add`
+        refuses all else)
 
 Cost: paths are computed once per change, a walk over the neighbourhood.
 
@@ -27,20 +30,22 @@ if TYPE_CHECKING:
 
 
 class Neighbourhood:
-    """Who is near, and how one gets there along the primary tree."""
+    """The brokers nearby, and the way to each along the primary tree."""
 
     def __init__(self, broker: BrokerName, reach: int, edges: Iterable[Edge] = ()) -> None:
         self.broker = broker
         self._reach = reach
         self._beside: dict[BrokerName, list[BrokerName]] = {broker: []}
         self._paths: dict[BrokerName, tuple[BrokerName, ...]] = {broker: ()}
+        self._retired: dict[BrokerName, None] = {}  # an ordered set
+        self._far: dict[Edge, None] = {}  # edges too far away to matter now
         self.learn(edges)
 
     def add(self, old: BrokerName, new: BrokerName) -> bool:
         """A broker joined at `old`; False if that is known, or too far to matter."""
         if new in self._paths or old not in self._paths:
             return False
-        if len(self._paths[old]) >= self._reach:
+        if self.steps(old) + (new not in self._retired) > self._reach:
             return False
         self._beside[old].append(new)
         self._beside[new] = [old]
@@ -48,10 +53,39 @@ class Neighbourhood:
         return True
 
     def path(self, to: BrokerName) -> tuple[BrokerName, ...]:
-        """The way to a known broker: who is next first, `to` last."""
+        """The way to a known broker: the next broker first, `to` last."""
         if to not in self._paths:
             raise ProtocolError(f"{to} is not in the neighbourhood of {self.broker}")
         return self._paths[to]
+
+    def steps(self, to: BrokerName) -> int:
+        """How far away a broker is; those that are retired are not counted."""
+        return sum(broker not in self._retired for broker in self._paths[to])
+
+    def within_reach(self, way: Iterable[BrokerName]) -> tuple[BrokerName, ...]:
+        """The first brokers of a way that begins here, as many as may be stepped over to."""
+        found: list[BrokerName] = []
+        left = self._reach
+        for broker in way:
+            left -= broker not in self._retired
+            if left < 0:
+                break
+            found.append(broker)
+        return tuple(found)
+
+    @property
+    def retired(self) -> tuple[BrokerName, ...]:
+        return tuple(self._retired)
+
+    def is_retired(self, broker: BrokerName) -> bool:
+        return broker in self._retired
+
+    def retire(self, names: Iterable[BrokerName]) -> tuple[BrokerName, ...]:
+        """Those that are new: they are not counted from now on, so more is within reach."""
+        new = tuple(name for name in dict.fromkeys(names) if name not in self._retired)
+        self._retired.update(dict.fromkeys(new))
+        self.learn(tuple(self._far))
+        return new
 
     def further(self, broker: BrokerName) -> list[BrokerName]:
         """The neighbours of `broker` on its far side, as far as they are known."""
@@ -86,4 +120,9 @@ class Neighbourhood:
                 break
             new += added
             left = [edge for edge in turned if edge not in added]
+        self._far = {
+            edge: None
+            for edge in (*self._far, *left)
+            if not (edge[0] in self._paths and edge[1] in self._paths)
+        }
         return tuple(new)

@@ -12,18 +12,17 @@ Theory of operation
 Invariants
     I1  the failed brokers with a name are closed: all before one on its path have a name too
 
-Source: SRDS 2011, sec. III to VI. Deviation: nobody floods the names of partitions; they travel in
-the tags of subscriptions, and leave them in order with the publications
+Source: SRDS 2011, sec. III to VI. Deviation: no broker floods the names of partitions; they travel
+in the tags of subscriptions, and leave them in order with the publications
 (docs/protocols/reliable-tree.md, 3.2). `literal` tags close all beyond a partition, `scoped` ones
-not what was reached over it.
-"""
+not what was reached over it."""
 
 from __future__ import annotations
 
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gapless.tree.messages import PartitionId, Publication
+from gapless.tree.messages import PartitionId, PublicationRun
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Set
@@ -34,18 +33,18 @@ if TYPE_CHECKING:
     from gapless.tree.neighbourhood import Neighbourhood
 
 
-def is_closed(tag: PartitionId, publication: Publication) -> bool:
-    """Is its source on the partition, or beyond it and not behind somebody who is open?"""
-    if publication.id.source in tag.nodes:
+def is_closed(tag: PartitionId, run: PublicationRun) -> bool:
+    """Is its source on the partition, or beyond it and not behind a broker that is open?"""
+    if run.source in tag.nodes:
         return True
-    way = [hop.broker for hop in publication.hops]
+    way = [hop.broker for hop in run.hops]
     if tag.nodes[-1] not in way:
         return False
     return way[way.index(tag.nodes[-1]) + 1] not in tag.open  # there is one: it is not the source
 
 
 def joined(*tags: Iterable[PartitionId]) -> set[PartitionId]:
-    """All of them, each partition once, open to whom any of its tags is."""
+    """All of them, each partition once, open to each broker that any of its tags is open to."""
     found: dict[PartitionKey, PartitionId] = {}
     for tag in chain.from_iterable(tags):
         other = found.setdefault(tag.key, tag)
@@ -74,10 +73,12 @@ class Partitions:
         for broker, partition in list(self._own.items()):
             if broker not in frontier.failed and partition.key not in tags_in_use:
                 del self._own[broker]
+            elif broker in frontier.retired:
+                del self._own[broker]  # it closes nothing any more, though tags may still name it
 
     def away_from(self, towards: BrokerName | None, reached: Set[BrokerName]) -> set[PartitionId]:
         """What a subscription cannot cross: partitions that do not lie towards its source, and on
-        which nobody has been reached."""
+        which no broker has been reached."""
         return {
             partition
             for partition in self._own.values()

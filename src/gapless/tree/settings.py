@@ -27,7 +27,7 @@ class TreeSettings:
     them until they return; `scoped`, all from behind those that were reached over them. The latter
     needs `repeats` by source."""
     beat_every: int = 1_000_000
-    """How often a broker says that it lives, to whoever it wants to reach."""
+    """How often a broker says that it lives, to the brokers it wants to reach."""
     patience: int = 3_000_000
     """How long without an answer until a broker counts as unreachable."""
     queue_max: int = 10_000
@@ -44,7 +44,7 @@ class TreeSettings:
     """Subscriptions of own subscribers at which `subscribe` refuses more."""
     remote_subscriptions_max: int = 1_000_000
     """Subscriptions of others that a broker knows; one more is refused, and ends where it began:
-    its driver is told who has no room for it."""
+    its driver is told which broker has no room."""
     sources_max: int = 10_000
     """Sources, which are brokers, whose last number is remembered; beyond it the one silent for
     longest is forgotten, and a repeat from there that is still under way would count as new."""

@@ -1,17 +1,17 @@
 """Spreading: what a broker does when a message about a subscription comes.
 
 Theory of operation
-    `subscriptions` says what is known and who must be asked; this module asks and answers. An
-    answer is held until the queue has been flushed towards the one who asked (`recovery`): a
-    publication that somebody handled before it knew of the subscription thus comes to the source
+    `subscriptions` says what is known and which brokers to ask; this module asks and answers. An
+    answer is held until the queue has been flushed towards the broker that asked (`recovery`): a
+    publication that a broker handled before it knew of the subscription thus comes to the source
     before the source puts the subscription in force, or before it lifts the tag.
-    Where tags are scoped, one who was asked over others that failed answers too. His answer is not
+    Where tags are scoped, a broker asked over others that failed answers too. The answer is not
     *clean* while he reaches one of those: what comes from behind him takes the way through that
-    one, which nobody has asked. It goes at once, opens nothing, and is sent again once it is clean.
+    one, which was not asked. It goes at once, opens nothing, and is sent again once it is clean.
     A subscription is passed towards its source too, when it came from behind: the brokers there may
     have been bypassed, and must have it before they get a publication for it.
-    Only the source knows that a subscription has ended. Whoever offers it one that it does not have
-    is told so, and the word spreads the way subscriptions do.
+    Only the source knows that a subscription has ended. A broker that offers it one it does not
+    have is told so, and the word spreads the way subscriptions do.
 
 Invariants
     I1  a held confirmation is of a subscription that is complete
@@ -30,10 +30,10 @@ from gapless.core.errors import FilterError, ProtocolError
 from gapless.tree.messages import (
     Accepted,
     Clearing,
-    Refused,
-    Subscription,
+    NoRoom,
     SubscriptionConfirmed,
     SubscriptionId,
+    SubscriptionOffer,
     SubscriptionRefused,
     SubscriptionWithdrawn,
     SyncEnd,
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from gapless.tree.publications import Publications
     from gapless.tree.recovery import Sessions
     from gapless.tree.settings import TreeSettings
-    from gapless.tree.subscriptions import Routed, Subscriptions
+    from gapless.tree.subscriptions import RoutedSubscription, SubscriptionTable
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldConfirmation:
     """A confirmation that waits for the queue."""
 
     to: BrokerName
@@ -71,7 +71,7 @@ class Spreading:
         self,
         neighbourhood: Neighbourhood,
         sessions: Sessions,
-        subscriptions: Subscriptions,
+        subscriptions: SubscriptionTable,
         publications: Publications,
         epoch: int,
         settings: TreeSettings,
@@ -83,17 +83,20 @@ class Spreading:
         self._publications = publications
         self._epoch = epoch
         self._settings = settings
-        self._held: list[Held] = []
+        self._held: list[HeldConfirmation] = []
         # Sent, and sent again when it may be clean; by connection.
-        self._unclean: dict[tuple[BrokerName, Position], list[Held]] = {}
+        self._unclean: dict[tuple[BrokerName, Position], list[HeldConfirmation]] = {}
         self._learning: dict[
             BrokerName, Position
-        ] = {}  # who waits for all we have, on which session
+        ] = {}  # brokers that wait for all we have, on which session
 
     # --- messages --------------------------------------------------------------------------------
 
-    def on_subscription(self, sender: BrokerName, message: Subscription) -> None:
+    def on_subscription(self, sender: BrokerName, message: SubscriptionOffer) -> None:
         routed = self._subscriptions.get(message.id)
+        if self._neighbourhood.is_retired(message.id.source):
+            self._sessions.send(sender, SubscriptionWithdrawn(message.id))
+            return
         if message.id.source == self._here:
             if routed is None:
                 self._sessions.send(sender, SubscriptionWithdrawn(message.id, self._epoch))
@@ -107,7 +110,12 @@ class Spreading:
             since = self._publications.next_number
             try:
                 routed = self._subscriptions.add(
-                    message.id, message.condition, message.hops, message.tags, since
+                    message.id,
+                    message.topic,
+                    message.condition,
+                    message.hops,
+                    message.tags,
+                    since,
                 )
             except FilterError as error:
                 raise ProtocolError(f"{message.id} has no condition: {error.problem}") from error
@@ -121,7 +129,9 @@ class Spreading:
         ):
             self._asked(routed, sender, message)
 
-    def _asked(self, routed: Routed, sender: BrokerName, message: Subscription) -> None:
+    def _asked(
+        self, routed: RoutedSubscription, sender: BrokerName, message: SubscriptionOffer
+    ) -> None:
         if routed.refused_by is not None:
             self._sessions.send(sender, SubscriptionRefused(routed.id, routed.refused_by))
             return
@@ -138,7 +148,7 @@ class Spreading:
             self._subscriptions.ask(routed)
 
     def on_confirmed(self, sender: BrokerName, message: SubscriptionConfirmed) -> Clearing | None:
-        """What is over by this confirmation, for who is at the source."""
+        """What is over by this confirmation, for the source."""
         routed = self._subscriptions.get(message.id)
         if routed is None:
             # We asked on this very connection, so we had it: it has ended since.
@@ -147,15 +157,15 @@ class Spreading:
         return self._subscriptions.confirm(routed, sender, message)
 
     def on_refused(self, message: SubscriptionRefused) -> None:
-        """Somebody has no room: pass the word to the source, which ends it."""
+        """A broker has no room: pass the word to the source, which ends it."""
         routed = self._subscriptions.get(message.id)
         if routed is None:
             return
         if routed.towards is None:
-            self._sessions.effects.append(Tell(Refused(routed.id, message.by)))
+            self._sessions.effects.append(Tell(NoRoom(routed.id, message.by)))
             self.on_withdrawn(None, routed.id, self._epoch)
             return
-        routed.refused_by = message.by  # who asks again is told again
+        routed.refused_by = message.by  # a broker that asks again is told again
         upward = session_of(routed.route, self._sessions.active)
         if upward is not None:
             self._sessions.send(upward, message)
@@ -166,7 +176,7 @@ class Spreading:
         if self._subscriptions.remove(name):
             for key, some in self._unclean.items():
                 self._unclean[key] = [held for held in some if held.subscription != name]
-            # To all who can hear it: one who is asked now what it has may still have it.
+            # To all that can hear it: a broker that is asked now what it has may still have it.
             for broker in self._sessions.connected:
                 if broker != sender:
                     self._sessions.send(broker, SubscriptionWithdrawn(name, life))
@@ -178,7 +188,7 @@ class Spreading:
         if start.is_new and connection is not None:
             self._learning[sender] = connection
 
-    def _concerns(self, routed: Routed, broker: BrokerName) -> bool:
+    def _concerns(self, routed: RoutedSubscription, broker: BrokerName) -> bool:
         return self._subscriptions.is_away(routed, broker) or broker in routed.route
 
     def on_sync_summary(self, sender: BrokerName, summary: SyncSummary) -> None:
@@ -197,7 +207,8 @@ class Spreading:
     # --- asking and answering --------------------------------------------------------------------
 
     def advance(self) -> list[Clearing]:
-        """Ask whoever must be asked; complete what is confirmed; says what is over by that."""
+        """Ask the brokers that must be asked; complete what is confirmed; says what is over by
+        that."""
         over: list[Clearing] = []
         frontier = self._sessions.frontier
         for routed in self._subscriptions.asking():
@@ -206,7 +217,7 @@ class Spreading:
                     routed.asked.add(broker)
                     self._offer(routed, broker)
             if self._sessions.is_joining:
-                continue  # there is nobody to ask yet, but there will be
+                continue  # there is no broker to ask yet, but there will be
             if self._subscriptions.is_confirmed(routed, frontier):
                 clearing = self._complete(routed)
                 over += [] if clearing is None else [clearing]
@@ -214,7 +225,8 @@ class Spreading:
         return over
 
     def _teach(self) -> None:
-        """Send all we have to whoever is new, whether or not our session with it is active."""
+        """Send all we have to brokers that are new, whether or not our session with it is
+        active."""
         for broker, connection in list(self._learning.items()):
             if self._sessions.connection(broker) != connection:
                 del self._learning[broker]
@@ -224,7 +236,7 @@ class Spreading:
                     self._sessions.send(broker, self._subscriptions.message(routed, broker))
                 self._sessions.send(broker, SyncEnd())
 
-    def _complete(self, routed: Routed) -> Clearing | None:
+    def _complete(self, routed: RoutedSubscription) -> Clearing | None:
         is_new = not routed.is_complete
         clearing = self._subscriptions.complete(routed)
         if routed.towards is not None:
@@ -235,7 +247,7 @@ class Spreading:
         return None if is_new else clearing
 
     def forget(self, ended: list[BrokerName]) -> None:
-        """Sessions began, and these are over: whoever is reached there again is asked again, and
+        """Sessions began, and these are over: a broker reached there again is asked again, and
         may have another answer by then."""
         self._held += [held for some in self._unclean.values() for held in some]
         self._unclean.clear()
@@ -245,7 +257,7 @@ class Spreading:
             for broker in ended:
                 routed.confirmed.pop(broker, None)
 
-    def _offer(self, routed: Routed, to: BrokerName | None) -> None:
+    def _offer(self, routed: RoutedSubscription, to: BrokerName | None) -> None:
         if to is None or not self._sessions.is_live(to):
             return  # it will come with the synchronisation
         message = self._subscriptions.message(routed, to)
@@ -253,12 +265,14 @@ class Spreading:
         if not is_away or is_legitimate(message.hops, self._settings):
             self._sessions.send(to, message)
 
-    def _hold(self, routed: Routed) -> None:
+    def _hold(self, routed: RoutedSubscription) -> None:
         for asker in sorted(routed.askers):
             connection = self._sessions.connection(asker)
             if connection is not None:
                 before = self._publications.next_number
-                self._held.append(Held(asker, connection, routed.id, routed.answer, before))
+                self._held.append(
+                    HeldConfirmation(asker, connection, routed.id, routed.answer, before)
+                )
         routed.askers.clear()
 
     def release(self) -> None:
@@ -271,11 +285,11 @@ class Spreading:
             each = waiting
             routed = self._subscriptions.get(each.subscription)
             if routed is None or self._sessions.connection(each.to) != each.connection:
-                continue  # who still needs it will ask again
+                continue  # a broker that still needs it will ask again
             if routed.answer != each.answer:
                 # What is true only since now goes after all that came before now.
                 before = self._publications.next_number
-                each = Held(each.to, each.connection, routed.id, routed.answer, before)
+                each = HeldConfirmation(each.to, each.connection, routed.id, routed.answer, before)
             is_clean = session_of(routed.route, self._sessions.active) == each.to
             if is_clean and not self._is_flushed(each):
                 self._held.append(each)
@@ -285,7 +299,7 @@ class Spreading:
             if not is_clean:
                 self._unclean.setdefault((each.to, each.connection), []).append(each)
 
-    def _is_flushed(self, held: Held) -> bool:
+    def _is_flushed(self, held: HeldConfirmation) -> bool:
         return self._publications.has_flushed(held.to, held.before, self._sessions.frontier)
 
     @property

@@ -3,27 +3,26 @@
 Theory of operation
     A subscription spreads from its subscriber's broker, its *source*, away through the tree. A
     broker keeps it and routes by it as soon as it comes. It then asks everyone active further
-    away, and when its neighbours have confirmed it confirms to who asked. A neighbour that has
+    away, and when its neighbours have confirmed it confirms to the asker. A neighbour that has
     failed is a partition: the confirmation carries its name as a tag, and the tags of those that
     confirmed. At the source, the last confirmation puts the subscription in force, with the tags
-    that remain. Who is asked is decided anew at every change. Those behind a failed neighbour get
-    the subscription too, where that is legitimate (`trail`). If tags are literal, nobody waits for
-    them: the tag closes all that lies there. If they are scoped, they confirm like neighbours, and
-    the tag of the failed one is *open* to those whose confirmation is clean (`spreading`); behind
-    one that has failed too, that one's own tag says what is closed.
-    What a source was heard of once is not closed again (`begun`), whatever tags come in place of
-    others: who knew the subscription knows it still, and tells it on before he sends.
-    A broker that has bypassed others learns of a subscription from behind (`from_behind`): it
-    routes by it, and asks nobody until it is asked itself.
-    When a neighbour on a partition confirms, for this subscription the partition is over: its name
-    gives way to the tags of that confirmation, and a `Clearing` goes to the source. So what is
-    closed to a subscription only ever shrinks. A clearing may bypass a broker; so whoever still has
-    tags asks again when a session begins or another clearing comes, and clears what is not known
-    any more.
+    that remain. The brokers to ask are chosen anew at every change. Those behind a failed one get
+    the subscription too, where that is legitimate (`trail`). If tags are literal, no broker waits
+    for them: the tag closes all that lies there. If they are scoped, they confirm like neighbours,
+    and the tag of the failed one is *open* to those whose confirmation is clean (`spreading`);
+    behind one that has failed too, that one's own tag says what is closed. What a source was heard
+    of once is not closed again (`begun`), whatever tags come in place of others: a broker that knew
+    the subscription still does, and tells it on before it sends. A broker that has bypassed others
+    learns of a subscription from behind (`from_behind`): it routes by it, and asks no other until
+    it is asked itself. When a neighbour on a partition confirms, for this subscription the
+    partition is over: its name gives way to the tags of that confirmation, and a `Clearing` goes to
+    the source. So what is closed to a subscription only ever shrinks. A clearing may bypass a
+    broker; so a broker that still has tags asks again when a session begins or another clearing
+    comes, and clears what is not known any more.
 
 Invariants
-    I1  a subscription that is being confirmed to somebody is complete
-    I2  who asked lies towards the source
+    I1  a subscription that is being confirmed to a broker is complete
+    I2  an asker lies towards the source
     I3  the tags in use are those of the table
 
 Cost: one record a subscription; a change of the frontier looks at all that are not complete.
@@ -40,31 +39,33 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from gapless.filters.matcher import Matcher
-from gapless.tree.messages import Clearing, Hop, PartitionId, Subscription, SubscriptionId
+from gapless.tree.messages import Clearing, Hop, PartitionId, SubscriptionId, SubscriptionOffer
 from gapless.tree.partitions import joined
 from gapless.tree.trail import PASSED, extend, is_legitimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, KeysView, Set
+    from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence, Set
 
-    from gapless.core.events import Attributes
+    from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import BrokerName
     from gapless.tree.frontier import Frontier
-    from gapless.tree.messages import PartitionKey, Publication, SubscriptionConfirmed, Tags
+    from gapless.tree.members import Members
+    from gapless.tree.messages import PartitionKey, PublicationRun, SubscriptionConfirmed, Tags
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.partitions import Partitions
     from gapless.tree.settings import TreeSettings
     from gapless.tree.trail import Hops
 
 Route = tuple["BrokerName", ...]
-"""The way to a subscription's source, as far as our reach: who is next first."""
+"""The way to a subscription's source, as far as our reach: the next broker first."""
 
 
 @dataclass(slots=True, eq=False)
-class Routed:
+class RoutedSubscription:
     """One subscription at one broker; told apart by identity, there is one for each name."""
 
     id: SubscriptionId
+    topic: str
     condition: str
     hops: Hops
     route: Route
@@ -73,7 +74,7 @@ class Routed:
     tags: frozenset[PartitionId] = frozenset()  # what closes it, for all that we know
     answer: Tags = ()  # what we confirm it with
     is_complete: bool = False
-    askers: set[BrokerName] = field(default_factory=set)  # who waits for our confirmation
+    askers: set[BrokerName] = field(default_factory=set)  # brokers that wait for our confirmation
     asked: set[BrokerName] = field(default_factory=set)
     confirmed: dict[BrokerName, Tags] = field(default_factory=dict)  # in the round under way
     unclean: set[BrokerName] = field(default_factory=set)  # of those
@@ -82,28 +83,33 @@ class Routed:
     refused_by: BrokerName | None = None
 
 
-class Subscriptions:
+class SubscriptionTable:
     """The routing table of one broker."""
 
     def __init__(
-        self, neighbourhood: Neighbourhood, partitions: Partitions, settings: TreeSettings
+        self,
+        neighbourhood: Neighbourhood,
+        partitions: Partitions,
+        settings: TreeSettings,
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
     ) -> None:
         self._here = neighbourhood.broker
         self._neighbourhood = neighbourhood
         self._partitions = partitions
         self._settings = settings
-        self._matcher: Matcher[Routed] = Matcher()
-        self._table: dict[SubscriptionId, Routed] = {}
-        self._asking: dict[SubscriptionId, Routed] = {}  # an ordered set
+        self._attributes_of = attributes_of
+        self._matchers: dict[str, Matcher[RoutedSubscription]] = {}  # by topic
+        self._table: dict[SubscriptionId, RoutedSubscription] = {}
+        self._asking: dict[SubscriptionId, RoutedSubscription] = {}  # an ordered set
         self._in_use: Counter[PartitionKey] = Counter()
-        self._own: dict[SubscriptionId, Routed] = {}
+        self._own: dict[SubscriptionId, RoutedSubscription] = {}
 
     # --- the table -------------------------------------------------------------------------------
 
-    def get(self, name: SubscriptionId) -> Routed | None:
+    def get(self, name: SubscriptionId) -> RoutedSubscription | None:
         return self._table.get(name)
 
-    def __iter__(self) -> Iterator[Routed]:
+    def __iter__(self) -> Iterator[RoutedSubscription]:
         return iter(self._table.values())
 
     def __len__(self) -> int:
@@ -113,7 +119,7 @@ class Subscriptions:
     def own_count(self) -> int:
         return len(self._own)
 
-    def own(self) -> list[Routed]:
+    def own(self) -> list[RoutedSubscription]:
         """Those of our own subscribers."""
         return list(self._own.values())
 
@@ -122,15 +128,25 @@ class Subscriptions:
         """For one more of another broker."""
         return len(self._table) - self.own_count < self._settings.remote_subscriptions_max
 
-    def matching(self, attributes: Attributes) -> list[Routed]:
-        return self._matcher.match(attributes)
+    def matching(self, run: PublicationRun) -> dict[RoutedSubscription, Members]:
+        """The subscriptions that match some of a run, and which members each; all are matched in
+        one call, and none is decoded where no condition asks."""
+        matcher = self._matchers.get(run.topic)
+        if matcher is None:
+            return {}
+        if (wanted := matcher.match_any()) is not None:
+            return dict.fromkeys(wanted, run.all)
+        found: dict[RoutedSubscription, Members] = {}
+        for place, routed in matcher.match_batch(self._attributes_of(run.events)):
+            found[routed] = found.get(routed, 0) | 1 << place
+        return found
 
     @property
     def tags_in_use(self) -> KeysView[PartitionKey]:
         """Every partition that closes a subscription known here."""
         return self._in_use.keys()
 
-    def retag(self, routed: Routed, tags: Set[PartitionId]) -> None:
+    def retag(self, routed: RoutedSubscription, tags: Set[PartitionId]) -> None:
         """Change what closes a subscription; the only way to."""
         self._in_use.update(tag.key for tag in tags)
         for tag in routed.tags:
@@ -141,20 +157,29 @@ class Subscriptions:
         if not tags:
             routed.begun.clear()
 
-    def younger_than(self, number: int, publication: Publication) -> set[SubscriptionId]:
-        """Those that match and became known only after that number of the queue."""
+    def younger_than(self, number: int, run: PublicationRun) -> set[SubscriptionId]:
+        """Those that match some of it and became known only after that number of the queue."""
         younger = set(takewhile(lambda each: each.since > number, reversed(self._table.values())))
-        if not younger or publication.clearings or publication.life:
+        if not younger or run.clearings or run.life:
             return set()
-        return {r.id for r in younger.intersection(self._matcher.match(publication.attributes))}
+        return {each.id for each in younger.intersection(self.matching(run))}
 
     def add(
-        self, name: SubscriptionId, condition: str, hops: Hops, tags: Tags, since: int
-    ) -> Routed:
+        self,
+        name: SubscriptionId,
+        topic: str,
+        condition: str,
+        hops: Hops,
+        tags: Tags,
+        since: int,
+    ) -> RoutedSubscription:
         """Know it, from the queue's number `since` on."""
-        route = tuple(hop.broker for hop in hops[: self._settings.reach])
-        routed = Routed(name, condition, hops, route, route[0] if route else None, since)
-        self._matcher.add(routed, condition)  # raises before anything has changed
+        route = self._neighbourhood.within_reach(hop.broker for hop in hops)
+        towards = route[0] if route else None
+        routed = RoutedSubscription(name, topic, condition, hops, route, towards, since)
+        matcher = self._matchers.get(topic) or Matcher()
+        matcher.add(routed, condition)  # raises before anything has changed
+        self._matchers[topic] = matcher
         self.retag(routed, {*tags})
         self._table[name] = routed
         if not route:
@@ -168,12 +193,29 @@ class Subscriptions:
             return False
         self._own.pop(name, None)
         self.retag(routed, set())
-        self._matcher.remove(routed)
+        self._matchers[routed.topic].remove(routed)
+        if not len(self._matchers[routed.topic]):
+            del self._matchers[routed.topic]
         return True
+
+    def lengthen_routes(self) -> dict[Route, Route]:
+        """Brokers were retired, so that more is within reach: routes before and after."""
+        longer: dict[Route, Route] = {}
+        for routed in self._table.values():
+            route = self._neighbourhood.within_reach(hop.broker for hop in routed.hops)
+            if route != routed.route:
+                longer[routed.route] = routed.route = route
+            if routed.is_complete and not routed.is_asking and self._is_tagged_for_retired(routed):
+                self.ask(routed)
+        return longer
+
+    def _is_tagged_for_retired(self, routed: RoutedSubscription) -> bool:
+        retired = self._neighbourhood.is_retired
+        return any(t.detector == self._here and retired(t.nodes[-1]) for t in routed.tags)
 
     # --- spreading -------------------------------------------------------------------------------
 
-    def ask(self, routed: Routed) -> None:
+    def ask(self, routed: RoutedSubscription) -> None:
         """Begin a round: everyone further away shall confirm it."""
         routed.asked.clear()
         routed.confirmed.clear()
@@ -181,11 +223,12 @@ class Subscriptions:
         routed.is_asking = True
         self._asking[routed.id] = routed
 
-    def asking(self) -> list[Routed]:
+    def asking(self) -> list[RoutedSubscription]:
         return list(self._asking.values())
 
-    def reachable(self, routed: Routed, frontier: Frontier) -> list[BrokerName]:
-        """Who could have it from us: active and further away, where that is legitimate."""
+    def reachable(self, routed: RoutedSubscription, frontier: Frontier) -> list[BrokerName]:
+        """The brokers that could have it from us: active and further away, where that is
+        legitimate."""
         return [
             broker
             for broker in frontier.active
@@ -193,16 +236,16 @@ class Subscriptions:
             and is_legitimate(self.hops_to(routed, broker), self._settings)
         ]
 
-    def is_confirmed(self, routed: Routed, frontier: Frontier) -> bool:
+    def is_confirmed(self, routed: RoutedSubscription, frontier: Frontier) -> bool:
         """Have all further away confirmed it? If tags are literal, only neighbours need to."""
         steps_max = self._settings.reach if self._settings.tags == "scoped" else 1
         return all(
             broker in routed.confirmed
             for broker in frontier.active + frontier.awaited
-            if len(self._neighbourhood.path(broker)) <= steps_max and self.is_away(routed, broker)
+            if self._neighbourhood.steps(broker) <= steps_max and self.is_away(routed, broker)
         )
 
-    def complete(self, routed: Routed) -> Clearing | None:
+    def complete(self, routed: RoutedSubscription) -> Clearing | None:
         """All have confirmed: what remains closed is known, and so is what was over unheard."""
         before = routed.tags
         fresh = joined(self._own_tags(routed), *routed.confirmed.values())
@@ -220,8 +263,8 @@ class Subscriptions:
         over = tuple(sorted(before))
         return Clearing(routed.id, over, ()) if over and not fresh else None
 
-    def _own_tags(self, routed: Routed) -> set[PartitionId]:
-        """What it could not cross here, by this round; open to those who were reached behind it."""
+    def _own_tags(self, routed: RoutedSubscription) -> set[PartitionId]:
+        """What it could not cross here, by this round; open to brokers reached behind it."""
         reached = routed.confirmed.keys() - routed.unclean
         standing = self._partitions.away_from(routed.towards, reached)
         if self._settings.tags == "scoped":
@@ -231,14 +274,19 @@ class Subscriptions:
                 p._replace(open=tuple(b for b in self._behind(p) if b in seen_to)) for p in standing
             }
         # A partition of a former life of ours stands at the source until one on it confirms.
-        former = {t for t in routed.tags if t.detector == self._here}
+        # One that ends with a retired broker is over: what is behind it was asked, or has a name.
+        former = {
+            t
+            for t in routed.tags
+            if t.detector == self._here and not self._neighbourhood.is_retired(t.nodes[-1])
+        }
         return joined(standing, {t for t in former if reached.isdisjoint(t.nodes)})
 
     def _behind(self, partition: PartitionId) -> list[BrokerName]:
         return self._neighbourhood.further(partition.nodes[-1])
 
     def confirm(
-        self, routed: Routed, sender: BrokerName, message: SubscriptionConfirmed
+        self, routed: RoutedSubscription, sender: BrokerName, message: SubscriptionConfirmed
     ) -> Clearing | None:
         """It and all behind it have it; says what is over by that, or open from now on."""
         if routed.is_asking:
@@ -256,7 +304,9 @@ class Subscriptions:
         added = joined(wider.values(), message.tags)
         return self.clear(routed, Clearing(routed.id, tuple(sorted(removed)), tuple(sorted(added))))
 
-    def _opened(self, routed: Routed, by: BrokerName) -> dict[PartitionKey, PartitionId]:
+    def _opened(
+        self, routed: RoutedSubscription, by: BrokerName
+    ) -> dict[PartitionKey, PartitionId]:
         """Tags that leave more open once `by`, behind a failed one, has confirmed."""
         path = self._neighbourhood.path(by)
         if self._settings.tags != "scoped" or len(path) == 1:
@@ -267,7 +317,7 @@ class Subscriptions:
             if t.detector == self._here and t.nodes == path[:-1] and by not in t.open
         }
 
-    def clear(self, routed: Routed, clearing: Clearing) -> Clearing | None:
+    def clear(self, routed: RoutedSubscription, clearing: Clearing) -> Clearing | None:
         """Replace tags that are over; None if there were none."""
         removed, added = {tag.key for tag in clearing.removed}, clearing.added
 
@@ -287,11 +337,11 @@ class Subscriptions:
 
     # --- where it comes from, and where it goes --------------------------------------------------
 
-    def is_away(self, routed: Routed, broker: BrokerName) -> bool:
+    def is_away(self, routed: RoutedSubscription, broker: BrokerName) -> bool:
         """Does `broker` lie further from the source than we do?"""
         return self._neighbourhood.path(broker)[0] != routed.towards
 
-    def hops_to(self, routed: Routed, to: BrokerName) -> Hops:
+    def hops_to(self, routed: RoutedSubscription, to: BrokerName) -> Hops:
         """The hops of a copy for `to`, wherever it lies."""
         path = self._neighbourhood.path(to)
         if self.is_away(routed, to):
@@ -300,9 +350,9 @@ class Subscriptions:
         # Where the ways part, `to` goes back to, and on from there.
         return tuple(Hop(b, None) for b in reversed(path[common - 1 : -1])) + routed.hops[common:]
 
-    def message(self, routed: Routed, to: BrokerName) -> Subscription:
+    def message(self, routed: RoutedSubscription, to: BrokerName) -> SubscriptionOffer:
         hops, tags = self.hops_to(routed, to), tuple(sorted(routed.tags))
-        return Subscription(routed.id, routed.condition, hops, tags)
+        return SubscriptionOffer(routed.id, routed.topic, routed.condition, hops, tags)
 
     def check(self) -> None:
         assert set(self._in_use) == {t.key for r in self._table.values() for t in r.tags}, "I3"

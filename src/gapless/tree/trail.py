@@ -5,7 +5,7 @@ Theory of operation
     the order of its queue, and lets a younger one pass only after the older was sent there, or is
     confirmed. So the last number of each source tells every repeat (`Sources`), whatever was
     bypassed. It takes one number for each broker that publishes.
-    The paper's way (`Seen`) needs no more than numbers of brokers nearby. Every broker gives each
+    The paper's way (`NearbyNumbers`) needs numbers of brokers nearby only. Every broker gives each
     publication one number, its position in the broker's queue. A copy carries the numbers of the
     brokers it passed, `hops`, nearest first; one that was stepped over is in its place without a
     number. A receiver keeps, for each broker near upstream, the highest number it has seen from it:
@@ -19,8 +19,8 @@ Theory of operation
 Invariants
     I1  the number seen of a broker, or of a source, never falls
 
-Cost: `Sources` O(1) a publication, memory one position a source. `Seen` O(window) a publication,
-memory one position for each broker within the window.
+Cost: `Sources` O(1) a publication, memory one position a source. `NearbyNumbers` O(window) a
+publication, memory one position for each broker within the window.
 
 Source: SRDS 2011, sec. VII, which names both, and docs/protocols/reliable-tree.md, 3.3. Decision
 0017 says which is the default.
@@ -28,9 +28,10 @@ Source: SRDS 2011, sec. VII, which names both, and docs/protocols/reliable-tree.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from gapless.tree.messages import Hop, Position, PublicationId
+from gapless.tree.messages import Hop, Position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +61,7 @@ def is_legitimate(hops: Hops, settings: TreeSettings) -> bool:
     return missing <= settings.failures_tolerated
 
 
-class Seen:
+class NearbyNumbers:
     """The highest number seen of each broker near upstream."""
 
     def __init__(self, settings: TreeSettings) -> None:
@@ -91,27 +92,27 @@ class Sources:
         if self.last(source).epoch == epoch:
             self._ended[source] = epoch
 
-    def former_life(self, name: PublicationId) -> int | None:
-        """This is of a later life than the last that came from there: the epoch of that one, unless
-        it has come to its end."""
-        last = self._last.get(name.source)
-        if last is None or last.epoch >= name.epoch or self._ended.get(name.source) == last.epoch:
+    def former_life(self, source: BrokerName, epoch: int) -> int | None:
+        """The epoch of the last life that something came of, if that is a former one that has not
+        come to its end."""
+        last = self._last.get(source)
+        if last is None or last.epoch >= epoch or self._ended.get(source) == last.epoch:
             return None
         return last.epoch
 
-    def is_repeat(self, name: PublicationId) -> bool:
-        """Has it, or one after it, come before? Notes it if not."""
-        position = Position(name.epoch, name.number)
-        last = self._last.pop(name.source, None)
-        if last is not None and position <= last:
-            self._last[name.source] = last
-            return True
-        self._last[name.source] = position
+    def repeats(self, source: BrokerName, epoch: int, numbers: Sequence[int]) -> int:
+        """How many of these ascending numbers are at or below the last; notes the highest."""
+        last = self._last.pop(source, NOTHING)
+        highest = Position(epoch, numbers[-1])
+        if highest <= last:
+            self._last[source] = last
+            return len(numbers)
+        self._last[source] = highest
         if len(self._last) > self._settings.sources_max:
             silent = next(iter(self._last))
             del self._last[silent]
             self._ended.pop(silent, None)
-        return False
+        return bisect_right(numbers, last.number) if last.epoch == epoch else 0
 
     def last(self, source: BrokerName) -> Position:
         return self._last.get(source, NOTHING)

@@ -1,14 +1,14 @@
-"""Attribute rows: the attributes of a batch, decoded only where somebody looks at an event.
+"""Attribute rows: the attributes of a batch, decoded only when a caller looks at an event.
 
 Theory of operation
-    To match a batch one need not decode it: compiled code (`wire.parse`) finds where the attributes
-    that filters ask for stand, and whether the events are whole. So a batch is handed to the
-    matcher as a sequence of attributes that can also `locate`. What compiled code refuses, for it
-    knows only the forms that our encoder makes, is decoded event by event as ever.
+    The matcher need not decode a batch: compiled code (`wire.parse`) finds where the attributes
+    stand that filters ask for, and whether the events are whole. So the matcher gets a batch as a
+    sequence of attributes that can also `locate`. Compiled code knows only the forms that our
+    encoder makes. It refuses others, and those are decoded event by event.
 
 Invariants
-    I1  what is located means what `wire.events.decode_attributes` says of it
-    I2  `check_plain` lets in exactly what `wire.events.check_events` does
+    I1  what is located means what `wire.events.decode_attributes` gives
+    I2  `check_plain` accepts exactly what `wire.events.check_events` accepts
 
 Cost: a third of what checking costs otherwise, and of what decoding and encoding rows costs.
 Loading the compiled code takes 0.5 s once a process, compiling it some seconds once a machine: call
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
+from gapless.core.attribute_table import AttributeTable
 from gapless.core.events import EventBatch
-from gapless.core.located import Located
 from gapless.wire import parse
 from gapless.wire.events import (
     ATTRIBUTE_COUNT_MAX,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gapless.core.events import Attributes
 
 NAME_SETS_MAX = 256
-"""Sets of names whose bytes are remembered; more are made anew each time."""
+"""Sets of names whose bytes are cached; others are encoded anew each time."""
 
 
 class AttributeRows(Sequence["Attributes"]):
@@ -68,11 +68,11 @@ class AttributeRows(Sequence["Attributes"]):
             return AttributeRows(EventBatch(self._batch.events[index]))
         return decode_attributes(EventBatch((self._batch.events[index],)))[0]
 
-    def locate(self, names: tuple[str, ...]) -> Located | None:
+    def locate(self, names: tuple[str, ...]) -> AttributeTable | None:
         """Where these attributes stand; None: decode them."""
         data, bounds = _end_to_end(self._batch)
         shape = len(names), len(self._batch)
-        located = Located(
+        located = AttributeTable(
             data,
             np.zeros(shape, np.uint8),
             np.empty(shape),
@@ -83,7 +83,7 @@ class AttributeRows(Sequence["Attributes"]):
 
 
 def check_plain(batch: EventBatch, event_bytes_max: int = EVENT_BYTES_MAX) -> None:
-    """The same as `check_events`, sooner for nearly all batches."""
+    """As `check_events`, faster for nearly all batches."""
     data, bounds = _end_to_end(batch)
     is_long = len(data) > event_bytes_max and max(map(len, batch)) > event_bytes_max
     if is_long or not parse.is_plain(data, bounds, ATTRIBUTE_COUNT_MAX, NAME_BYTES_MAX):
@@ -91,7 +91,7 @@ def check_plain(batch: EventBatch, event_bytes_max: int = EVENT_BYTES_MAX) -> No
 
 
 def prepare() -> None:
-    """Load the compiled code, or make it."""
+    """Load the compiled code, or compile it."""
     batch = EventBatch((encode_event({"a": "b", "n": 1.5}),))
     check_plain(batch)
     assert AttributeRows(batch).locate(("a", "n")) is not None

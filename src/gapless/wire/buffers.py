@@ -1,8 +1,8 @@
-"""Buffers: memory of messages and of pieces of logs stays with the process when it is freed.
+"""Buffers: the process keeps the memory of freed messages and pieces of logs.
 
 Such a buffer has a megabyte or more and lives for a moment. glibc may give each back to the system
-and get the next one again, page by page, each page being cleared first; whether it does depends on
-what else stands in memory. Where it did, that was half of the time of a range read.
+and get the next one page by page, each cleared first; that depends on what else is in memory. It
+took half of the time of a range read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BUFFER_BYTES_MAX = 32 << 20
 
 
 def keep_buffers() -> None:
-    """For the rest of the process's life. Fine to repeat; without glibc it does nothing."""
+    """Keep freed memory from now on. Fine to repeat; without glibc it does nothing."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, BUFFER_BYTES_MAX)

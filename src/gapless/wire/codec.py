@@ -2,10 +2,10 @@
 
 Theory of operation
     A `Codec` is made of the message types that one end understands. msgspec checks every field
-    while it decodes, and the message's own `__post_init__` checks the rest, so what comes out is
-    well formed. Two versions can talk because a field we do not know is skipped, a field the peer
-    does not know is filled from its default, and a kind we do not know becomes `Unknown`, a value
-    to count and to skip. Whether skipping is safe is what the protocol version says (`version`).
+    while it decodes, and the message's own `__post_init__` checks the rest, so the result is well
+    formed. Two versions can talk: an unknown field is skipped, a missing field gets its default,
+    and an unknown kind becomes `Unknown`, a value to count and to skip. The protocol version says
+    whether skipping is safe (`link.agree`).
 
 Invariants
     I1  `decode` returns a message or `Unknown`, or raises `WireError`; never anything else
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 IDENTIFIER_BYTES_MAX = 20
-"""The longest identifier of the multicast service; it has 16 unless a network is set up so."""
+"""The longest identifier of the multicast service; the default is 16."""
 
 KIND_LENGTH_MAX = 64
 """The longest kind that is counted as unknown; a longer one is refused."""

@@ -8,12 +8,12 @@ Theory of operation
     Numbers of a column take the narrowest width that all of them fit into.
 
 Invariants
-    I1  what comes out passes `check_events`, unless a text is not UTF-8 or a map has a bad name:
-        the broker that lets events in looks at those
-    I2  it decodes to the same attributes and body as what `encode_event` makes of the row
+    I1  `check_events` accepts the result, unless a text is not UTF-8 or a map has a bad name, which
+        the broker checks
+    I2  it decodes to the attributes and body that `encode_event` would give for the row
 
-Deviation: numbers may be wider than they need; a name that is both in the map and a column is
-there twice, and by the rule of `gapless.wire.events` the column counts.
+Deviation: numbers may be wider than necessary. A name that is both in the map and a column occurs
+twice; by the rule of `gapless.wire.events` the column counts.
 
 Cost: `python -m benchmarks spark_sink` has rows per second, beside `encode_event`.
 """
@@ -33,10 +33,10 @@ from gapless.core.errors import EventError
 from gapless.wire.events import ATTRIBUTE_COUNT_MAX, EVENT_BYTES_MAX, encode_event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 SLICE_BYTES_MAX = 64 << 20
-"""Of columns that are turned into events at a time: what it takes beyond them is in proportion."""
+"""Bytes of columns that are encoded at a time; memory use is in proportion."""
 
 BINARY = pa.binary()
 EMPTY = pa.scalar(b"", BINARY)
@@ -47,7 +47,7 @@ _json = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True)
-class Columns:
+class EventColumns:
     """Rows to encode. Attributes are boolean, int64, float64 or string arrays.
 
     `maps`: more attributes, of any names; a map to one of these types, or to a struct of several
@@ -59,8 +59,8 @@ class Columns:
     maps: Any = None
     bodies: Any = None
 
-    def slice(self, start: int, count: int) -> Columns:
-        return Columns(
+    def slice(self, start: int, count: int) -> EventColumns:
+        return EventColumns(
             count,
             {name: column.slice(start, count) for name, column in self.attributes.items()},
             None if self.maps is None else self.maps.slice(start, count),
@@ -73,7 +73,9 @@ class Columns:
         return sum(array.nbytes for array in arrays if array is not None)
 
 
-def encode_columns(columns: Columns, event_bytes_max: int = EVENT_BYTES_MAX) -> Iterator[bytes]:
+def encode_columns(
+    columns: EventColumns, event_bytes_max: int = EVENT_BYTES_MAX
+) -> Iterator[bytes]:
     """The events of all rows, in order."""
     step = max(1, columns.count * SLICE_BYTES_MAX // max(columns.nbytes, SLICE_BYTES_MAX))
     for start in range(0, columns.count, step):
@@ -82,7 +84,7 @@ def encode_columns(columns: Columns, event_bytes_max: int = EVENT_BYTES_MAX) -> 
         if (longest := int(np.diff(ends).max())) > event_bytes_max:
             raise EventError(
                 f"an event has {longest} bytes, the limit is {event_bytes_max}",
-                "Put large bodies elsewhere, and publish where they are.",
+                "Store large bodies outside of gapless, and publish their place.",
             )
         data = joined.buffers()[2].to_pybytes()
         yield from [data[low:high] for low, high in pairwise(ends.tolist())]
@@ -99,12 +101,24 @@ def encode_json(rows: Any) -> Any:
     )
 
 
+def to_json_texts(values: Iterable[Any]) -> Any:
+    """Each value as JSON, in a string array; null where it is None."""
+    return pa.array(
+        [None if value is None else _json.encode(value) for value in values], BINARY
+    ).cast(pa.string())
+
+
+def from_json_text(text: str) -> Any:
+    """`ValueError` if it is no JSON."""
+    return msgspec.json.decode(text)
+
+
 def check_attribute_name(name: str) -> None:
-    """`EventError` if no attribute may have this name."""
+    """`EventError` if an attribute must not have this name."""
     encode_event({name: True})
 
 
-def _join(columns: Columns) -> Any:
+def _join(columns: EventColumns) -> Any:
     pieces: list[Any] = []
     counts = np.zeros(columns.count, np.int64)
     if columns.maps is not None:
@@ -222,4 +236,6 @@ def _sized(length: int, codes: tuple[int, int, int]) -> bytes:
     for code, width in zip(codes, (1, 2, 4), strict=True):
         if length < 1 << 8 * width:
             return bytes([code]) + length.to_bytes(width)
-    raise EventError(f"a value has {length} bytes", "Put it elsewhere and publish where it is.")
+    raise EventError(
+        f"a value has {length} bytes", "Store it outside of gapless, and publish its place."
+    )

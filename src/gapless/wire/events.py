@@ -1,27 +1,27 @@
-"""What is inside an encoded event: attributes, body, publisher, sequence.
+"""Encoded events: attributes, body, publisher, sequence.
 
 Theory of operation
     A publisher encodes an event once, as a MessagePack array `[attributes, body, publisher,
     sequence]`; the last two are left out together when there is no publisher name. From there on
     it travels as those bytes. A reader takes from the front of the array what it needs and skips
     the rest, so a relay that filters never touches a body, and a later version may append fields.
-    An event is let in once, by `check_events` at the broker that its publisher is linked to: whole,
-    and within all limits. Without that, a bad body would be found only by the subscribers.
+    The broker that the publisher is connected to checks an event once (`check_events`): it must be
+    whole, and within all limits. Without that, only subscribers would find a bad body.
 
 Invariants
-    I1  what `encode_event` makes passes `check_events` with the same limit
-    I2  what `check_events` passes decodes by every function here
+    I1  `check_events` accepts what `encode_event` makes, with the same limit
+    I2  every function here decodes what `check_events` accepts
     I3  decoding raises `WireError` and nothing else, whatever the bytes; encoding raises
         `EventError` and nothing else, whatever the attributes and the body hold
 
-Deviation: of a name that occurs twice in a map, the last value counts, as msgspec decodes it.
+Deviation: if a name occurs twice in a map, the last value counts, as msgspec decodes it.
 `encode_event` cannot make such a map, and every decoder here agrees, so nothing is refused.
 
 Cost
     `decode_attributes` is one msgspec call per event; decoding a whole batch in one call was no
-    faster, and it would not notice an event that runs over into the next. `decode_events` goes by
-    columns, so that what is not msgspec's is C too. Of `encode_events` a third is msgspec's, half
-    is looking at each attribute: remembering shapes, or types of all values in one set, was slower.
+    faster, and would not notice an event that runs over into the next. `decode_events` works by
+    columns, so that the rest runs in C too. Of the time of `encode_events` msgspec takes a third,
+    checking each attribute half: caching shapes, or types of all values in one set, was slower.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _KINDS = frozenset((bool, int, float, str))
 
 
 class Content(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A whole encoded event, read."""
+    """The contents of an encoded event."""
 
     attributes: _Attributes
     body: bytes = b""
@@ -70,7 +70,7 @@ class Content(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class _Row(NamedTuple):
-    """The same, to be taken apart by columns; without room for fields of a later version."""
+    """As `Content`, to be split into columns; it has no room for fields of a later version."""
 
     attributes: _Attributes
     body: bytes = b""
@@ -82,15 +82,9 @@ class _Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attributes: _Attributes
 
 
-class _Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    attributes: msgspec.Raw
-    body: bytes = b""
-
-
 _encoder = msgspec.msgpack.Encoder()
 _contents = msgspec.msgpack.Decoder(Content)
 _heads = msgspec.msgpack.Decoder(_Head)
-_bodies = msgspec.msgpack.Decoder(_Body)
 _rows = msgspec.msgpack.Decoder(_Row)
 
 _Part = TypeVar("_Part")
@@ -104,7 +98,7 @@ def encode_event(
     *,
     event_bytes_max: int = EVENT_BYTES_MAX,
 ) -> bytes:
-    """The bytes of an event, made once by its publisher; `EventError` says what does not fit."""
+    """The bytes of an event; `EventError` says what is wrong with it."""
     one = ((attributes, body),)
     (encoded,) = encode_events(one, publisher, sequence, event_bytes_max=event_bytes_max)
     return encoded
@@ -117,7 +111,7 @@ def encode_events(
     *,
     event_bytes_max: int = EVENT_BYTES_MAX,
 ) -> Iterator[bytes]:
-    """The bytes of each event, made when it is asked for; numbers go on from `sequence`."""
+    """The bytes of each event, encoded lazily; numbers go on from `sequence`."""
     encode, kinds = _encoder.encode, _KINDS
     number = -1 if publisher is None and sequence is None else _origin(publisher, sequence)
     for event in events:
@@ -157,20 +151,15 @@ def encode_events(
 
 
 def decode_attributes(batch: EventBatch) -> list[Attributes]:
-    """The attributes of every event of a batch, without looking at anything behind them."""
+    """The attributes of every event of a batch; the rest is not decoded."""
     try:
         return [head.attributes for head in map(_heads.decode, batch)]
     except MALFORMED:
         raise _first_refusal(_heads, batch) from None
 
 
-def decode_body(encoded: Bytes) -> bytes:
-    """The body of one event, without looking at its attributes."""
-    return _decode(_bodies, encoded).body
-
-
 def decode_event(encoded: Bytes, topic: TopicName, pubend: PubendName, tick: Tick) -> Event:
-    """One whole event, with what its place in the stream says of it."""
+    """One event, with its place in the stream."""
     content = _decode(_contents, encoded)
     return Event(
         content.attributes, content.body, topic, pubend, tick, content.publisher, content.sequence
@@ -180,7 +169,7 @@ def decode_event(encoded: Bytes, topic: TopicName, pubend: PubendName, tick: Tic
 def decode_events(
     batch: EventBatch, topic: TopicName, pubends: Iterable[PubendName], ticks: Iterable[Tick]
 ) -> list[Event]:
-    """All events of a batch, whole, with their places: a pubend and a tick for each."""
+    """All events of a batch, with their places: a pubend and a tick for each."""
     if not len(batch):
         return []
     try:
@@ -196,7 +185,7 @@ def decode_events(
 
 
 def decode_contents(batch: EventBatch) -> list[Content]:
-    """Every event of a batch that was let in, read."""
+    """The contents of every event of a batch that `check_events` has accepted."""
     try:
         return list(map(_contents.decode, batch))
     except MALFORMED:
@@ -229,7 +218,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Part], encoded: Bytes) -> _Part:
 
 
 def _first_refusal(decoder: msgspec.msgpack.Decoder[_Part], batch: EventBatch) -> WireError:
-    """Why the first bad event of a batch is bad; there is one."""
+    """What is wrong with the first bad event of a batch, which has one."""
     for index, encoded in enumerate(batch):
         try:
             decoder.decode(encoded)
@@ -252,12 +241,12 @@ def _as_bytes(body: object) -> bytes:
 def _oversized(size: int, event_bytes_max: int) -> EventError:
     return EventError(
         f"the event has {size} bytes, the limit is {event_bytes_max}",
-        "Put large bodies elsewhere, and publish where they are.",
+        "Store large bodies outside of gapless, and publish their place.",
     )
 
 
 def _origin(publisher: str | None, sequence: int | None) -> int:
-    """The number of the first event, if it and the publisher's name can be used."""
+    """The number of the first event; `EventError` if it or the publisher's name is wrong."""
     if publisher is None or sequence is None:
         raise EventError(
             "publisher and sequence go together", "Give both, or neither if a retry may repeat."
@@ -270,7 +259,7 @@ def _origin(publisher: str | None, sequence: int | None) -> int:
 
 
 def _unfit(attributes: Mapping[str, Value]) -> EventError:
-    """Which attribute cannot be encoded, and why; there is one."""
+    """Which attribute cannot be encoded, and why; one cannot."""
     if len(attributes) > ATTRIBUTE_COUNT_MAX:
         return EventError(
             f"the event has {len(attributes)} attributes, the limit is {ATTRIBUTE_COUNT_MAX}",
@@ -296,7 +285,7 @@ def _unfit_value(value: object) -> str:
 
 
 def _unfit_name(names: Iterable[object]) -> str:
-    """What is wrong with the first of these names that cannot be used; empty if all can."""
+    """What is wrong with the first bad name of these; empty if all are good."""
     for name in names:
         if type(name) is not str:
             return f"of type {_kind(name)}, not str"

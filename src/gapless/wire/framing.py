@@ -3,16 +3,16 @@
 Theory of operation
     TCP keeps the order of bytes but not their grouping, so the receiver gets them cut anywhere.
     Frames that lie whole in one read are handed out as views of it, without a copy. Only the last,
-    incomplete one is kept, in a buffer of its own that grows with what has really arrived, never
-    with what a header announces; when it is whole, that buffer is the frame.
+    incomplete frame is kept, in a buffer of its own that grows with what has really arrived, never
+    with what a header announces; when the frame is whole, that buffer is the frame.
     The checksum (CRC-32 of the payload) turns bytes that were damaged on the way into an error,
-    which drops the link, which the protocols above repair like any other loss.
+    which drops the link. The protocols above repair that like any other loss.
 
 Invariants
     I1  the same bytes give the same frames, however they are cut
     I2  at most one frame is kept, of at most `frame_bytes_max` bytes, and only if it is incomplete
     I3  after an error no frame comes out any more
-    I4  of a frame that the receiver skips, nothing more is kept
+    I4  nothing more is kept of a frame that the receiver skips
 
 Cost
     Linear in the bytes fed: each is copied at most once, in appends to a growing buffer.
@@ -70,13 +70,13 @@ class Unframer:
     def __init__(
         self, frame_bytes_max: int = FRAME_BYTES_MAX, first_bytes_max: int | None = None
     ) -> None:
-        """`first_bytes_max`: a limit of its own for the first frame, of who is not known yet."""
+        """`first_bytes_max`: the limit of the first frame, whose sender is not known yet."""
         self.error: WireError | None = None
         """Why no more frames come; set together with the last good frames."""
         self._frame_bytes_max = frame_bytes_max
         self._first_bytes_max = first_bytes_max  # None once the first frame has begun
         self._partial = bytearray()  # the beginning of a frame, header included
-        self._skipped = 0  # bytes to come that nobody wants
+        self._skipped = 0  # bytes still to come of a skipped frame
 
     @property
     def awaited(self) -> int:
@@ -99,7 +99,7 @@ class Unframer:
         return len(self._partial)
 
     def feed(self, data: Bytes) -> list[memoryview]:
-        """The payloads that `data` completes, in order; valid as long as somebody holds them.
+        """The payloads that `data` completes, in order; views that stay valid.
 
         Bad bytes raise `WireError`. If good frames came before them in the same data, these are
         returned first, `error` is set, and the next call raises.
@@ -126,7 +126,7 @@ class Unframer:
         return frames
 
     def _check_first(self, begin: bytes, limit: int) -> None:
-        """Whether the first frame of all is short enough, once its length is there."""
+        """Check the length of the very first frame, once it is there."""
         if len(begin) < 4:
             return
         size = int.from_bytes(begin[:4], "big")
@@ -171,7 +171,7 @@ class Unframer:
             self._partial += view[start:]
 
     def _oversized(self, size: int, first: bytes, limit: int = 0) -> WireError:
-        """What to say of a length beyond the limit, whose header begins with `first`."""
+        """The error for a length beyond the limit, whose header begins with `first`."""
         spoken = _FOREIGN.get(first) or _FOREIGN.get(first[:2])
         if spoken is not None:
             return WireError(

@@ -1,8 +1,8 @@
-"""Head: what the first bytes of a message say, before the rest of its frame has arrived.
+"""The head of a message: its first fields, read before the rest of its frame has arrived.
 
 A message is a map whose first entry is its kind; the short fields of a request stand next. So a
 receiver can look at kind, topic and number of a request, and decide whether it wants the megabytes
-that follow. What cannot be read here is not judged: the decoder has the last word.
+that follow. Fields that cannot be read here are left to the decoder.
 """
 
 from __future__ import annotations

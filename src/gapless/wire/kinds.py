@@ -1,4 +1,4 @@
-"""Every kind of message that crosses a link. What is not in this list cannot come from a peer."""
+"""Every kind of message that crosses a link. A peer can send no other."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from gapless.core.client_messages import (
     PublisherQuery,
     Receipt,
     Refused,
+    RetireBroker,
     Subscribe,
     Subscribed,
     Unreached,
@@ -105,6 +106,7 @@ CLIENTS: tuple[type[Message], ...] = (
     Acknowledge,
     Done,
     Forget,
+    RetireBroker,
     Consumed,
 )
 
@@ -135,5 +137,5 @@ KINDS = (*LINK, *BROKERS, *CLIENTS, *TOPICS, *TRANSACTIONS, *RANGES, *ROSTERS)
 
 @cache
 def codec(*more: type[Message]) -> Codec:
-    """The codec of all kinds, and of what brokers say besides; made once a process."""
+    """The codec of all kinds, and of more kinds between brokers; made once a process."""
     return Codec(*KINDS, *more)

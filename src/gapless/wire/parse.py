@@ -3,17 +3,17 @@
 Theory of operation
     A batch of events end to end is walked once. Each attribute becomes one place in flat arrays:
     where its name stands, what kind its value is, and the value itself (a number's 64 bits, or
-    where a text stands). Nothing is copied and no Python object is made; whoever wants columns
-    picks from the arrays. What these walks do not know (a MessagePack form that our encoder never
-    makes, a name that occurs twice) they refuse, and the caller decodes event by event, which is
-    slower and exact.
+    where a text stands). Nothing is copied and no Python object is made; callers pick columns from
+    the arrays. These walks refuse what they do not know (a MessagePack form that our encoder never
+    makes, a name that occurs twice). Then the caller decodes event by event, which is slower and
+    exact.
 
 Invariants
     I1  no byte outside of an event is read for it, whatever the bytes are
-    I2  what is accepted means what `wire.events.decode_contents` says of it
+    I2  accepted bytes mean what `wire.events.decode_contents` gives
 
-Cost: some 20 ns for each attribute. `survey` and `locate` say the same of an attribute, each by
-itself: with a step in common they took half as long again. Compiling takes some 10 s of CPU, once a
+Cost: some 20 ns for each attribute. `survey` and `locate` repeat the code that reads an attribute:
+with a shared function they took half as long again. Compiling takes some 10 s of CPU, once a
 machine (`machine_code` keeps the result); loading 0.5 s, once a process.
 """
 
@@ -25,14 +25,13 @@ import numpy as np
 from numba import njit
 
 from gapless import machine_code
-from gapless.core.located import BOOL, FLOAT, INT, TEXT
+from gapless.core.attribute_table import BOOL, FLOAT, INT, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 REPEATS_CHECKED_MAX = 32
-"""Attributes up to which an event is looked through for a name that occurs twice; one with more is
-refused."""
+"""The most attributes of an event that is checked for repeated names; one with more is refused."""
 
 PUBLISHER, SEQUENCE = 2, 3  # places in an event, behind the attributes and the body
 
@@ -47,7 +46,7 @@ def _inner(function: Callable[..., Any]) -> Any:
 
 @_inner
 def whole(data, at, size):  # type: ignore[no-untyped-def]
-    """An unsigned number of so many bytes, as 64 bits."""
+    """An unsigned number of `size` bytes, as 64 bits."""
     value = np.int64(0)
     for index in range(size):
         value = (value << 8) | np.int64(data[at + index])
@@ -105,8 +104,7 @@ def number(data, at, end):  # type: ignore[no-untyped-def]
 
 @_inner
 def map_size(data, at, end):  # type: ignore[no-untyped-def]
-    """How many attributes the event has that stands there, and where they begin; below 0: it is
-    refused."""
+    """How many attributes the event at this place has, and where they begin; below 0: refused."""
     if end - at < 2 or data[at] & 0xF0 != 0x90 or data[at] == 0x90:
         return np.int64(-1), at
     byte = data[at + 1]
@@ -280,7 +278,7 @@ def gather(data, starts, ends, out):  # type: ignore[no-untyped-def]
 
 @_inner
 def is_text(data, start, length):  # type: ignore[no-untyped-def]
-    """Is it UTF-8, as Python decodes it: nothing longer than need be, no surrogates?"""
+    """Is it UTF-8 as Python decodes it: the shortest forms, and no surrogates?"""
     at, end = start, start + length
     while at < end and data[at] < 0x80:
         at += 1
@@ -309,7 +307,7 @@ def is_text(data, start, length):  # type: ignore[no-untyped-def]
 
 @_inner
 def skip_name(data, at, end, name_max):  # type: ignore[no-untyped-def]
-    """Where a good name ends that begins there; below 0: it is none."""
+    """Where the name that begins there ends; below 0: it is no good name."""
     start, length = span(data, at, end, 0xA0, 0x1F, 0xD9)
     if start < 0 or not 0 < length <= name_max or not is_text(data, start, length):
         return np.int64(-1)
@@ -318,8 +316,8 @@ def skip_name(data, at, end, name_max):  # type: ignore[no-untyped-def]
 
 @_keep
 def is_plain(data, bounds, count_max, name_max):  # type: ignore[no-untyped-def]
-    """Is every event whole and of the forms that our encoder makes, with so many attributes and
-    bytes of a name at most? False says nothing: one may be good in another form."""
+    """Is every event whole, within these limits, and of the forms that our encoder makes? False
+    decides nothing: an event may be good in another form."""
     for event in range(len(bounds) - 1):
         end = bounds[event + 1]
         left, at = map_size(data, bounds[event], end)

@@ -1,9 +1,9 @@
-"""Everything that can go wrong inside msgspec, as one `WireError`.
+"""Errors of msgspec, as one `WireError`.
 
 Theory of operation
-    Decoding runs in msgspec, in C. Hostile bytes can end it in several kinds of exception.
-    `MALFORMED` lists them all, and `refusal` makes of each an error that says where (`$.span`) and
-    what. A peer may put megabytes into the offending value, so the text is cut.
+    Decoding runs in msgspec, in C, and hostile bytes can raise several kinds of exception.
+    `MALFORMED` lists them all, and `refusal` turns each into an error that says where (`$.span`)
+    and what. A peer may put megabytes into the offending value, so the text is cut.
 """
 
 from __future__ import annotations

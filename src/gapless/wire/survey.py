@@ -1,14 +1,13 @@
-"""Survey: of a few attributes in many encoded events, the kind and a number, by compiled code.
+"""Survey: the kind and a number of a few attributes in many encoded events, by compiled code.
 
 Theory of operation
-    Who looks for few events among many need not decode them: it is enough to know of each what an
-    attribute is roughly. A number stands for itself, as the nearest float; a truth for 0 or 1; a
-    text for its CRC-32. One walk over the bytes (`wire.parse`) finds these for all names at once,
-    and makes no object for an event.
-    What the walk does not know it refuses, and the caller decodes instead.
+    To find few events among many, a caller need not decode them: a rough value of each attribute is
+    enough. A number is its nearest float, a boolean 0 or 1, a text its CRC-32. One walk over the
+    bytes (`wire.parse`) finds these for all names at once, and makes no object for an event.
+    The walk refuses forms that it does not know, and the caller decodes instead.
 
 Invariants
-    I1  what is accepted means what `wire.events.decode_attributes` says of it
+    I1  an accepted value means what `wire.events.decode_attributes` gives
 
 Cost: some 15 ns for each attribute of an event, wanted or not. Loading the compiled code takes
 0.5 s once a process, compiling it some seconds once a machine: call `prepare` beside other work.
@@ -22,7 +21,7 @@ from zlib import crc32
 
 import numpy as np
 
-from gapless.core.located import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.wire import parse
 from gapless.wire.events import encode_event
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     Surveyed = tuple[NDArray[np.uint8], NDArray[np.float64]]
 
 NOTHING, BOOLEAN, NUMBER, WORDS = range(4)
-GROSS = np.zeros(5, np.uint8)  # kinds as a survey has them, by those of `core.located`
+GROSS = np.zeros(5, np.uint8)  # by kind of `core.attribute_table`: the kind of a survey
 GROSS[[MISSING, BOOL, INT, FLOAT, TEXT]] = NOTHING, BOOLEAN, NUMBER, NUMBER, WORDS
 
 # What zlib does to one byte, with what it does before and behind taken out again.
@@ -61,6 +60,6 @@ def survey(pieces: Sequence[Piece], names: Sequence[str]) -> list[Surveyed] | No
 
 
 def prepare() -> None:
-    """Load the compiled code, or make it."""
+    """Load the compiled code, or compile it."""
     event = encode_event({"a": "b", "n": 1.5})
     assert survey([(event, np.array([0, len(event)]))], ["a", "n"]) is not None

@@ -153,7 +153,7 @@ def test_a_reload_admits_new_tokens_and_ends_who_has_lost_rights(tmp_path: Path)
                 with pytest.raises(RefusedError, match="not admitted"):
                     await desk.unsubscribe("kept")
                 await feed.publish("t", {})
-                assert feed.session == 1, "who has its rights still keeps its connection"
+                assert feed.channel.session == 1, "who has its rights still keeps its connection"
                 async with castle.client(broker, "new") as new:
                     await new.unsubscribe("kept")
             (tmp_path / "principals.json").write_text("{")
@@ -195,7 +195,7 @@ def test_who_came_with_a_token_that_was_replaced_is_sent_away_and_told_why(tmp_p
                 assert "what 'desk' has shown counts no more" in said.problem
                 await wait_until(lambda: count(broker) == 1)  # also that of who does not read
                 async with new.subscribe("t"):
-                    assert new.session == 1, "who has the new one keeps its connection"
+                    assert new.channel.session == 1, "who has the new one keeps its connection"
             with pytest.raises(RefusedError, match="not admitted"):
                 await castle.client(broker, "desk").__aenter__()
             await other.close()
@@ -219,7 +219,7 @@ def test_rights_that_grow_count_at_once_and_what_is_lost_ends_with_a_refusal(
             castle.principals.write(tmp_path / "principals.json")
             broker.reload()
             async with desk.subscribe("two", name="other") as other:
-                assert desk.session == 1, "it keeps its connection, and all it has"
+                assert desk.channel.session == 1, "it keeps its connection, and all it has"
                 entry.rights = parse_rights(["subscribe=two"])
                 castle.principals.write(tmp_path / "principals.json")
                 broker.reload()
@@ -251,9 +251,9 @@ def test_a_reload_ends_those_whose_certificate_has_expired_since(tmp_path: Path)
             broker.access.reload(time.time())
             await feed.publish("t", {})
             broker.access.reload(time.time() + 100_000)
-            await wait_until(lambda: feed.session == 2)  # by our clock it still counts
+            await wait_until(lambda: feed.channel.session == 2)  # by our clock it still counts
             await admin.publish("t", {})
-            assert admin.session == 1, "who came with a token has no certificate to lose"
+            assert admin.channel.session == 1, "who came with a token has no certificate to lose"
 
     run(main())
 

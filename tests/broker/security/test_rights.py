@@ -8,6 +8,7 @@ import pytest
 
 from gapless.broker.security.rights import (
     ALL_RIGHTS,
+    EVERYTHING,
     NEEDS,
     Right,
     Rights,
@@ -67,7 +68,7 @@ from gapless.core.transaction_messages import (
     ProducerQuery,
     Stage,
 )
-from gapless.node.delivery.connection import ClientConnection
+from gapless.node.delivery.connections import ClientConnection
 from gapless.node.subscriptions.homes import refuse_unknown
 from gapless.wire.kinds import BROKERS, KINDS, LINK
 from tests.broker.stage import publication
@@ -102,7 +103,7 @@ def test_every_message_of_a_client_says_which_right_it_needs() -> None:
     assert set(KINDS) - {*LINK, *BROKERS} == set(NEEDS) | ANSWERS
     assert not set(NEEDS) & ANSWERS
     for kind, need in NEEDS.items():
-        assert need is None or need.field in kind.__struct_fields__, kind
+        assert need is None or need.field in (EVERYTHING, *kind.__struct_fields__), kind
 
 
 @pytest.mark.parametrize(("message", "right"), NEEDING)

@@ -11,8 +11,8 @@ import pytest
 
 from gapless.filters.filter import Filter
 from gapless.filters.matching.calculation import Calculation
-from gapless.filters.matching.computed import Computed, read_comparison
-from tests.filters.matching.test_computed import EXPRESSIONS, FLOATS, INTEGERS
+from gapless.filters.matching.expression_column import ExpressionColumn, read_comparison
+from tests.filters.matching.test_expression_column import EXPRESSIONS, FLOATS, INTEGERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,11 +23,11 @@ POOLS: dict[str, tuple[pa.DataType, Sequence[int | float]]] = {
 }
 
 
-def computed_of(text: str) -> Computed:
+def computed_of(text: str) -> ExpressionColumn:
     [conjunction] = Filter.parse(f"{text} > 0").conjunctions
     found = read_comparison(conjunction.residuals[0])
     assert found is not None
-    return Computed(found[0], 0)
+    return ExpressionColumn(found[0], 0)
 
 
 @pytest.mark.parametrize("kind_b", POOLS)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gapless.core.events import Attributes
 
 BOUNDS = [
-    *((columns, "COLUMNS_PLENTY", 3), (columns, "TRUTHS_MAX", 2), (columns, "COMPUTED_MAX", 1)),
+    *((columns, "COLUMNS_PLENTY", 3), (columns, "TRUTHS_MAX", 2), (columns, "EXPRESSIONS_MAX", 1)),
     (compiled_index, "SETS_PROBED_MAX", 1),
 ]
 PLAIN = [  # none of them needs a value as Python has it: batches are matched by their bytes

@@ -13,8 +13,8 @@ from gapless.filters.matcher import Matcher
 from gapless.filters.matching import compiled_index
 from gapless.filters.matching.attribute_columns import MEMO_TEXT_MAX, Truth
 from gapless.filters.matching.compiled_index import GARBAGE_MIN, WRITTEN_AFTER
-from gapless.filters.matching.computed import TERMS_MAX, read_comparison
 from gapless.filters.matching.encoder import make_encoder
+from gapless.filters.matching.expression_column import TERMS_MAX, read_comparison
 from gapless.filters.parse import parse
 from gapless.wire.attribute_rows import AttributeRows
 from gapless.wire.events import encode_event

@@ -13,11 +13,11 @@ from gapless.core.events import EventBatch
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
 from gapless.filters.matching import columns as columns_module
+from gapless.filters.matching.column_pairs import encode_pairs
 from gapless.filters.matching.columns import DENSE_MAX
 from gapless.filters.matching.compiled_index import GARBAGE_MIN
 from gapless.filters.matching.plan import plan_all
 from gapless.filters.matching.python_index import PythonIndex
-from gapless.filters.matching.sparse import encode_pairs
 from gapless.wire.attribute_rows import AttributeRows
 from gapless.wire.events import encode_event
 from tests.filters.matching.scan import LinearScan, assert_agree

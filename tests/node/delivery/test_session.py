@@ -79,7 +79,7 @@ def test_where_one_starts_that_wants_the_earliest_event_is_durable_before_it_is_
     town = with_events(3)
     town.connect("ann")
     sent = town.receive("ann", Subscribe(NEWS, 1, 1, name=DESK, earliest=True))
-    for _ in so_long_as(lambda: DESK not in town.node.attachments.sessions):
+    for _ in so_long_as(lambda: town.node.durable.named.table.session(DESK) is None):
         sent += town.write()
     assert town.writing, "where it starts is being written"
     told = [each for to, each in sent if to == "ann"]
@@ -122,7 +122,7 @@ def test_a_hold_on_release_waits_until_the_epoch_is_durable() -> None:
     sent += town.write_all()
     for _ in range(20):
         sent += town.wait(100_000) + town.write_all()
-    assert town.node.hand_overs.arrivals, "it has come from another broker"
+    assert town.node.durable.named.table.arrivals, "it has come from another broker"
     assert not any(isinstance(each, ReleaseHold) for _, each in sent)
     town.writing.append(epoch)
     sent = town.write_all()
@@ -226,7 +226,7 @@ def test_who_waits_for_its_start_when_another_connection_comes_is_told_to_come_a
     for name in ("new", "old"):
         town.connect(name)
     town.receive("new", wish)
-    for _ in so_long_as(lambda: DESK not in town.node.attachments.sessions):
+    for _ in so_long_as(lambda: town.node.durable.named.table.session(DESK) is None):
         town.write()
     sent = town.receive("old", wish)  # what the old connection said comes late
     assert [to for to, _ in sent] == ["new"], "where the old one starts is not durable yet"

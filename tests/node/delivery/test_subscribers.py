@@ -12,6 +12,7 @@ from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
 from gapless.node.delivery.audience import DURABLE
+from gapless.node.delivery.connections import ClientConnections
 from gapless.node.delivery.subscribers import Subscribers
 from gapless.wire.events import decode_attributes
 from tests.node.town import CONFIG, NEWS, colours, event
@@ -25,7 +26,7 @@ RED, BLUE, ANY = "colour = 'red'", "colour = 'blue'", ""
 
 
 def subscribers(*some: tuple[ClientName, int, str], **limits: Any) -> Subscribers:
-    machine = Subscribers(replace(CONFIG, **limits), decode_attributes)
+    machine = Subscribers(replace(CONFIG, **limits), decode_attributes, ClientConnections())
     for name, number, condition in some:
         add(machine, name, number, condition)
     return machine
@@ -34,7 +35,7 @@ def subscribers(*some: tuple[ClientName, int, str], **limits: Any) -> Subscriber
 def add(
     machine: Subscribers, name: ClientName, number: int, condition: str, order: Order = "publisher"
 ) -> None:
-    machine.connect(name)
+    machine.clients.connect(name)
     machine.add(name, number, NEWS, order, Filter.parse(condition))
     machine.check()
 
@@ -65,7 +66,7 @@ def test_each_connection_gets_one_message_with_each_event_once_and_its_takers() 
         ("ann", ["red", "blue", "green"], ((1, 2), (2,), (2,))),
         ("bob", ["blue"], ((1,),)),
     ]
-    assert machine.delivered == 4
+    assert machine.clients.delivered == 4
 
 
 def test_a_delivery_says_at_which_ticks_and_how_far() -> None:
@@ -99,7 +100,7 @@ def test_total_and_publisher_order_are_apart() -> None:
 def test_a_slow_client_loses_what_would_add_to_its_queue_and_others_do_not() -> None:
     machine = subscribers((ANN, 1, RED), (ANN, 2, BLUE), (BOB, 1, ANY), client_queue_max=2)
     deliver(machine, "red", "red")
-    machine.consumed(BOB, 2)
+    machine.clients[BOB].consume(2)
     ended, kept = deliver(machine, "red")
     assert isinstance(ended, Send)
     assert isinstance(ended.message, Ended)
@@ -107,7 +108,7 @@ def test_a_slow_client_loses_what_would_add_to_its_queue_and_others_do_not() -> 
     assert "not consumed in time" in ended.message.problem
     assert shown([kept]) == [("bob", ["red"], ((1,),))]
     assert machine.ended_slow == 1
-    machine.consumed(ANN, 2)
+    machine.clients[ANN].consume(2)
     assert [to for to, _, _ in shown(deliver(machine, "blue"))] == ["ann", "bob"]
 
 
@@ -119,7 +120,7 @@ def test_one_batch_may_be_larger_than_the_queue_of_an_idle_client() -> None:
 
 def test_consuming_more_than_was_sent_is_no_credit() -> None:
     machine = subscribers((ANN, 1, ANY), client_queue_max=1)
-    machine.consumed(ANN, 99)
+    machine.clients[ANN].consume(99)
     deliver(machine, "red")
     assert machine.clients[ANN].outstanding == 1
 
@@ -158,7 +159,7 @@ def test_what_a_client_has_not_consumed_is_bounded_in_bytes_too() -> None:
     outstanding = machine.clients[ANN].outstanding_bytes
     assert 0 < outstanding <= 60
     deliver(machine, "red")
-    machine.consumed(ANN, 2)
+    machine.clients[ANN].consume(2)
     assert machine.clients[ANN].outstanding_bytes == 0
     deliver(machine, *["red"] * 20)
     [ended] = deliver(machine, "red")
@@ -191,15 +192,15 @@ def test_bytes_of_what_is_consumed_in_part_count_by_its_share() -> None:
     deliver(machine, "red", "red", "red", "red")
     client = machine.clients[ANN]
     whole = client.outstanding_bytes
-    machine.consumed(ANN, 1)
+    machine.clients[ANN].consume(1)
     assert (client.outstanding, client.outstanding_bytes) == (3, whole - whole // 4)
-    machine.consumed(ANN, 3)
+    machine.clients[ANN].consume(3)
     assert (client.outstanding, client.outstanding_bytes) == (0, 0)
 
 
 def test_one_that_is_alone_with_its_condition_gets_nothing_before_its_start() -> None:
     machine = subscribers((BOB, 2, BLUE))
-    machine.connect(ANN)
+    machine.clients.connect(ANN)
     machine.add(ANN, 1, NEWS, "publisher", Filter.parse(RED), {PUBEND: 12})
     assert shown(deliver(machine, "red", "blue", "red", through=13)) == [
         ("ann", ["red"], ((1,),)),

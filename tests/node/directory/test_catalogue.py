@@ -50,7 +50,7 @@ def test_a_topic_is_created_by_its_owner_and_known_to_all_at_once() -> None:
     for town in country.towns.values():
         listed = town.node.catalogue.topics()
         assert [each.name for each in listed] == ["fixed", "sport"]
-        assert "sport/0" in town.node.streams.relays
+        assert "sport/0" in town.node.durable.streams.relays
     answer = country.ask("l", TopicsQuery(9))
     assert isinstance(answer, TopicList)
     assert [(each.name, each.incarnation) for each in answer.topics] == [("fixed", 1), ("sport", 1)]
@@ -171,7 +171,7 @@ def test_an_older_entry_never_wins_and_a_gap_of_incarnations_does_not_matter() -
     assert leaf.node.catalogue.entries[SPORT] == new
     assert leaf.node.network.topic[SPORT].pubends[0].name == "sport@3/0"
     leaf.receive("m1", TopicNews((TopicEntry(SPORT, 5, (B, B)),)))
-    assert [p for p in leaf.node.streams.relays if p.startswith("sport")] == [
+    assert [p for p in leaf.node.durable.streams.relays if p.startswith("sport")] == [
         "sport@5/0",
         "sport@5/1",
     ]

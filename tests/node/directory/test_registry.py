@@ -15,7 +15,7 @@ from gapless.core.name_messages import NameEntry, NameQuestion
 from gapless.node.config import Config
 from gapless.node.directory.registry import Noted, Registry, registrar_of
 from gapless.node.network import parse_network
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.node.town import ALONE, ANN, NEWS, Town
 
 if TYPE_CHECKING:
@@ -200,12 +200,12 @@ def test_a_subscription_for_which_there_is_no_room_claims_no_name() -> None:
     for number in range(6):
         name = SubscriptionName(f"name {number}")
         town.receive(ANN, Subscribe(NEWS, number, number, name=name))
-    assert list(town.node.names.registry.entries) == ["name 0"]
+    assert list(town.node.durable.homes.registry.entries) == ["name 0"]
 
 
 def test_names_are_counted_for_their_owners() -> None:
     town = Town("h", ALONE, names_max=8)
-    registry = town.node.names.registry
+    registry = town.node.durable.homes.registry
     here = BrokerName("h")
 
     def claim(name: str, owner: str) -> str:

@@ -9,7 +9,7 @@ from gapless.core.broker_messages import (
 from gapless.core.identity import CellName
 from gapless.filters.filter import Filter
 from gapless.node.config import Config
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.node.stand import (
     BLUE,
     GATHER,

@@ -19,11 +19,10 @@ from gapless.core.messages import Ping, Pong
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.node.config import Config
+from gapless.node.context import Context, EventEncoding
 from gapless.node.durable.interest_table import InterestTable
 from gapless.node.network import parse_network
-from gapless.node.parts import Parts
-from gapless.node.routing import Routing
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes
 from tests.node.town import ANN, CHAIN, CONFIG, NEWS, TOWN, Town, event, subscribe
 
@@ -55,17 +54,8 @@ def interests(
     name: str, read: Counted | None = None, text: str = TWO_TOPICS, *, propagates: bool = True
 ) -> InterestTable:
     network, config = parse_network(text), Config(propagates=propagates)
-    routing = Routing(BrokerName(name), network, config, NOW)
-    return InterestTable(
-        BrokerName(name),
-        network,
-        MemoryVolume(),
-        config,
-        routing,
-        Parts(),
-        NOW,
-        read or Counted(),
-    )
+    encoding = EventEncoding(read or Counted())
+    return InterestTable(Context(BrokerName(name), network, MemoryVolume(), NOW, encoding, config))
 
 
 def relay(read: Counted | None = None) -> InterestTable:

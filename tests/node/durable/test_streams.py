@@ -61,9 +61,9 @@ def test_a_broker_asks_where_a_pubend_stands_until_it_is_told() -> None:
     again = [m for _, m in town.wait(CONFIG.start_repeat) if isinstance(m, StartQuery)]
     assert again == [StartQuery(PUBEND, LEFT, 2)]
     town.receive("m1", StartReply(PUBEND, LEFT, 1, 5))
-    assert not town.node.streams.is_started(NEWS)  # an answer to an old question
+    assert not town.node.durable.streams.is_started(NEWS)  # an answer to an old question
     town.receive("m1", StartReply(PUBEND, LEFT, 2, 7))
-    assert town.node.streams.is_started(NEWS)
+    assert town.node.durable.streams.is_started(NEWS)
     assert town.node.horizon(PUBEND) == 7
     town.receive("m1", StartReply(PUBEND, LEFT, 2, 99))
     assert town.node.horizon(PUBEND) == 7
@@ -104,7 +104,7 @@ def test_the_question_goes_up_and_the_answer_comes_down_hop_by_hop() -> None:
     [(to, reply)] = host.receive("m1", query)
     assert isinstance(reply, StartReply)
     assert to in ("m1", "m2")
-    assert reply.tick == host.node.streams.pubends[PUBEND].end
+    assert reply.tick == host.node.durable.streams.pubends[PUBEND].end
     assert relay.receive("s", reply) == [("l", reply)]
 
 
@@ -152,7 +152,7 @@ def test_a_host_publishes_to_the_cells_below_and_releases_what_they_have() -> No
     end = told.span.end
     town.receive("m1", Ack(PUBEND, CellName("middle"), end, end))
     town.wait(CONFIG.ack_delay + CONFIG.release_delay)
-    assert town.node.streams.pubends[PUBEND].released == end
+    assert town.node.durable.streams.pubends[PUBEND].released == end
     assert town.volume.bounds("log/news/0").start == end
 
 
@@ -180,7 +180,7 @@ def test_a_total_order_starts_where_the_foremost_pubend_is() -> None:
     town.receive(ANN, publish("early"))
     [(_, answer)] = town.receive(ANN, subscribe(1, order="total"))
     assert isinstance(answer, Subscribed)
-    horizons = [subend.horizon for subend in town.node.streams.subends.values()]
+    horizons = [subend.horizon for subend in town.node.durable.streams.subends.values()]
     assert set(answer.start.values()) == {max(horizons)}
     assert answer.start.keys() == {"news/0", "news/1"}
 
@@ -188,7 +188,7 @@ def test_a_total_order_starts_where_the_foremost_pubend_is() -> None:
 def test_a_broker_without_subscribers_keeps_no_subend() -> None:
     town = Town("m1", TOWN)
     town.receive("s", knowledge(0, 9, 4))
-    assert town.node.streams.subends == {}
+    assert town.node.durable.streams.subends == {}
     assert town.node.horizon(PUBEND) is None
 
 
@@ -238,7 +238,7 @@ def test_a_merge_ends_with_its_last_subscriber_even_one_that_was_too_slow() -> N
         town.receive(ANN, publish("red"))
         town.wait(2 * CONFIG.idle_silence)
     assert town.node.subscribers.ended_slow == 1
-    assert town.node.streams.merges == {}
+    assert town.node.durable.streams.merges == {}
 
 
 @pytest.mark.parametrize("order", ["publisher", "total"])

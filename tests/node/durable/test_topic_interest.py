@@ -15,7 +15,7 @@ from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.node.config import Config
 from gapless.node.durable.topic_interest import AHEAD_MAX
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.node.stand import (
     ANY,
     BLUE,
@@ -211,7 +211,7 @@ def test_what_a_neighbour_may_not_say_is_refused_and_changes_nothing(
     assert branch.vector == {"r": 1}
     assert [*branch.children[RIGHT].conditions.values()] == [BLUE]
     assert not branch.children[LEFT].conditions
-    assert not branch.pending
+    assert not branch.pending_changes
     assert relay.interest.deadline is None
 
 

@@ -16,7 +16,7 @@ from gapless.node.durable.vectors import Vectors
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.parts import Parts
 from gapless.propagation.stamp import Stamp
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.node.town import NEWS
 
 if TYPE_CHECKING:

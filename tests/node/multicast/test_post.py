@@ -6,7 +6,7 @@ from gapless.core.effects import Send
 from gapless.core.identity import BrokerName
 from gapless.node.multicast.name_book import SPACE, NameBook
 from gapless.node.multicast.post import LETTER_BYTES_MAX, LETTER_MESSAGES_MAX, Post, letters
-from gapless.scribe.messages import Accept, Passed, Ping, Probe, Ringed, TreeEvent
+from gapless.scribe.messages import Accept, LeafPing, Passed, Probe, Ringed, TreeEvent
 from tests.node.ring import star
 from tests.wire.multicast_samples import STATE, TOPIC
 
@@ -20,10 +20,10 @@ def post(here: str = "b0") -> Post:
 
 
 def test_all_for_one_broker_goes_in_one_message() -> None:
-    effects = post().send({B1: [Ping(1), Passed(2)], B2: [Ping(1)]})
+    effects = post().send({B1: [LeafPing(1), Passed(2)], B2: [LeafPing(1)]})
     assert effects == [
-        Send(BrokerName("b1"), Ringed((Ping(1), Passed(2)))),
-        Send(BrokerName("b2"), Ringed((Ping(1),))),
+        Send(BrokerName("b1"), Ringed((LeafPing(1), Passed(2)))),
+        Send(BrokerName("b2"), Ringed((LeafPing(1),))),
     ]
 
 
@@ -47,7 +47,7 @@ def test_a_stranger_is_told_who_is_spoken_of() -> None:
 
 def test_what_is_for_nobody_known_is_counted() -> None:
     made = post()
-    assert made.send({SPACE.node_id("nobody"): [Ping(1), Ping(2)]}) == []
+    assert made.send({SPACE.node_id("nobody"): [LeafPing(1), LeafPing(2)]}) == []
     assert made.unsent == 2
 
 

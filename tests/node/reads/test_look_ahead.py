@@ -35,7 +35,7 @@ class Scene:
         self.town.connect()
         self.count = 0
         self.search = Counting(config, survey)
-        self.pubends = dict(self.town.node.streams.pubends)
+        self.pubends = dict(self.town.node.durable.streams.pubends)
         self.outlook = Outlook(self.search, self.pubends)
         self.publish(count)
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from gapless.core.events import EventRun
-from gapless.core.store import Run
+from gapless.core.store import RecordRun
 from gapless.node.reads.part import PIECE_EVENTS_MIN, LogPart
 
 
-def make_runs(*counts: int) -> tuple[list[Run], list[bytes]]:
+def make_runs(*counts: int) -> tuple[list[RecordRun], list[bytes]]:
     """Runs of so many events, which begin anywhere in what they are cut from."""
-    runs, events = list[Run](), list[bytes]()
+    runs, events = list[RecordRun](), list[bytes]()
     for count in counts:
         first = len(events)
         some = [bytes([number % 251]) * (number % 7 + 1) for number in range(first, first + count)]
@@ -22,7 +22,7 @@ def make_runs(*counts: int) -> tuple[list[Run], list[bytes]]:
         ends = list(accumulate(map(len, some), initial=start))[1:]
         indices = range(10 * first, 10 * (first + count), 10)
         given = indices if len(runs) % 2 else np.array(indices).tolist()
-        runs.append(Run(given, ends, start, memoryview(b"".join(some))))
+        runs.append(RecordRun(given, ends, start, memoryview(b"".join(some))))
         events += some
     return runs, events
 

@@ -54,7 +54,7 @@ def test_all_that_matches_comes_in_order_up_to_what_is_settled() -> None:
     town = make("red", "blue", "red")
     answer = read(town, condition="colour = 'red'")
     assert colours(answer.events) == ["red", "red"]
-    assert answer.span == Span(0, town.node.streams.pubends[PUBEND].end)
+    assert answer.span == Span(0, town.node.durable.streams.pubends[PUBEND].end)
     assert not answer.more
 
 
@@ -83,7 +83,7 @@ def test_everything_comes_as_it_stands_for_who_takes_it_so() -> None:
         at, more, steps = answer.span.end, answer.more, steps + 1
     assert colours(EventBatch.join(found)) == ["red", "blue"] * 10
     assert steps > 2
-    assert at == town.node.streams.pubends[PUBEND].end
+    assert at == town.node.durable.streams.pubends[PUBEND].end
 
 
 def test_a_choice_is_not_as_it_stands() -> None:
@@ -105,13 +105,13 @@ def test_a_limit_ends_a_step_before_the_next_event_that_matches() -> None:
 
 def test_nothing_is_said_of_what_is_not_settled() -> None:
     town = make("red")
-    end = town.node.streams.pubends[PUBEND].end
+    end = town.node.durable.streams.pubends[PUBEND].end
     assert read(town, Span(end, end + 10)).span is None
 
 
 def test_what_was_released_is_told() -> None:
     town = make("red", "blue")
-    pubend = town.node.streams.pubends[PUBEND]
+    pubend = town.node.durable.streams.pubends[PUBEND]
     start = pubend.store.scan(pubend.stream, 0, 1 << 62)[0][0]
     town.wait(5_000_000)  # nobody wants it any more
     assert pubend.released > start
@@ -124,7 +124,7 @@ def test_what_was_released_is_told() -> None:
 
 def test_positions_tell_what_can_be_read_and_where_the_rest_is() -> None:
     town = make("red")
-    pubend = town.node.streams.pubends[PUBEND]
+    pubend = town.node.durable.streams.pubends[PUBEND]
     [(_, answer)] = town.receive(ANN, PositionsQuery(NEWS, 3))
     assert answer == Positions(3, {"news/0": (pubend.released, pubend.end)})
     far = Town("l", TOWN)
@@ -154,7 +154,7 @@ def test_a_subscription_from_the_earliest_event_holds_all_of_it_and_silence_is_n
     town.wait(5_000_000)  # nobody needs what was before
     town.receive(ANN, Subscribe(NEWS, 1, 1, "", name=SubscriptionName("all"), earliest=True))
     town.wait(5_000_000)
-    assert town.node.streams.pubends[PUBEND].released == 0
+    assert town.node.durable.streams.pubends[PUBEND].released == 0
     town.receive(ANN, publish("red"))
     answer = read(town)
     assert colours(answer.events) == ["red"]
@@ -163,10 +163,10 @@ def test_a_subscription_from_the_earliest_event_holds_all_of_it_and_silence_is_n
 
 def test_what_is_being_released_is_neither_read_nor_lost_but_to_be_asked_for_again() -> None:
     town = make("red", "blue", "red")
-    pubend = town.node.streams.pubends[PUBEND]
+    pubend = town.node.durable.streams.pubends[PUBEND]
     ticks = pubend.store.scan(pubend.stream, 0, 1 << 62)[0]
-    pubend.release.delivered = pubend.release.freed = pubend.end
-    pubend.release.gone, pubend.release.going = ticks[1], ticks[2]
+    pubend.release.delivered = pubend.release.needed_from = pubend.end
+    pubend.release.chop_end, pubend.release.next_chop_end = ticks[1], ticks[2]
     first = read(town, Span(ticks[0], pubend.end))
     assert (first.span, first.lost_below, first.more) == (Span(*ticks[:2]), ticks[1], True)
     [(_, later)] = town.receive(ANN, ReadRange(NEWS, 7, PUBEND, Span(ticks[1], pubend.end)))

@@ -11,10 +11,11 @@ import pytest
 from gapless.core.client_messages import Publish
 from gapless.core.events import EventBatch
 from gapless.core.identity import PubendName
-from gapless.core.store import RUN_BYTES, Run
+from gapless.core.store import RUN_BYTES, RecordRun
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.reads.search import DIGESTED_MIN, SURVEYED, LogSearch, Selection
 from gapless.wire.events import decode_attributes, encode_event
 from gapless.wire.survey import survey
@@ -24,7 +25,7 @@ from tests.node.town import ANN, NEWS, Town
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
     from gapless.knowledge.pubend import Pubend
-    from gapless.node.reads.search import Survey
+    from gapless.node.context import Survey
 
 COUNT = 4_000
 CONFIG = Config(range_bytes_max=20_000)
@@ -44,14 +45,14 @@ def pubend() -> Pubend:
             encode_event(attributes(number), b"x" * 20) for number in range(low, low + 500)
         )
         town.receive(ANN, Publish(NEWS, 1, batch))
-    return town.node.streams.pubends[PubendName("news/0")]
+    return town.node.durable.streams.pubends[PubendName("news/0")]
 
 
 class Counting(LogSearch):
     """Knows how many events were decoded."""
 
     def __init__(self, config: Config = CONFIG, survey: Survey | None = None) -> None:
-        super().__init__(config, self.decode, survey)
+        super().__init__(config, EventEncoding(self.decode, survey=survey))
         self.decoded = 0
 
     def decode(self, batch: EventBatch) -> list[Attributes]:
@@ -192,7 +193,9 @@ def test_reads_of_any_parts_in_any_order_agree_with_a_plain_look(
 
 
 def test_a_step_looks_at_few_candidates_and_few_digests(pubend: Pubend) -> None:
-    search = LogSearch(Config(range_bytes_max=20_000, range_events_max=1_000), decode_attributes)
+    search = LogSearch(
+        Config(range_bytes_max=20_000, range_events_max=1_000), EventEncoding(decode_attributes)
+    )
     wanted = Selection("rare IN (5, 95, 195, 305, 405)")
     expected = find_all(search, pubend, wanted)[0]
     found, steps = find_all(search, pubend, wanted)
@@ -202,7 +205,7 @@ def test_a_step_looks_at_few_candidates_and_few_digests(pubend: Pubend) -> None:
 
 
 def test_few_events_leave_nothing_behind(pubend: Pubend) -> None:
-    search = LogSearch(Config(range_bytes_max=500), decode_attributes)
+    search = LogSearch(Config(range_bytes_max=500), EventEncoding(decode_attributes))
     find_all(search, pubend, Selection("rare = 7"))
     assert search.digests is None
 
@@ -230,9 +233,9 @@ class TinyCommits:
         self._store = pubend.store
         self.runs = 0
 
-    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[RecordRun]:
         found = self._store.scan(stream, start, end, bytes_max=bytes_max)
-        runs = [Run([tick], [len(e)], 0, e) for tick, e in zip(*found, strict=True)]
+        runs = [RecordRun([tick], [len(e)], 0, e) for tick, e in zip(*found, strict=True)]
         runs = runs[: bytes_max // RUN_BYTES]
         self.runs += len(runs)
         return runs

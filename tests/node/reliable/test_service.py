@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from gapless.core.client_messages import (
     Consumed,
     Deliveries,
+    Done,
     Ended,
     Lost,
     Publish,
     Receipt,
     Refused,
+    RetireBroker,
     Subscribed,
     Unreached,
     Unsubscribe,
@@ -28,10 +30,10 @@ from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicEntry, To
 from gapless.core.transaction_messages import ProducerQuery
 from gapless.node.config import Config
 from gapless.node.network import parse_network
-from gapless.node.reliable.broker_tree import JoinedEdges, broker_tree
+from gapless.node.reliable.broker_tree import KeptTree, broker_tree
 from gapless.node.reliable.service import Reliable
-from gapless.storage.memory import MemoryVolume
-from gapless.tree.messages import TOPIC, Delivered, Join, PublicationId, Welcome
+from gapless.testing.memory_volume import MemoryVolume
+from gapless.tree.messages import PublicationRun, TreeDelivery, TreeJoin, TreeWelcome
 from gapless.wire.events import encode_event
 from tests.node.country import WIDE, Country
 from tests.node.town import ALONE, ANN, Town, colours, publish, subscribe
@@ -94,8 +96,6 @@ def test_only_what_matches_of_its_own_topic_is_delivered() -> None:
     country.decide(CreateTopic(1, TopicName("other"), "reliable"))
     country.ask("l", subscribe(1, "colour <> 'blue'", topic="feed"))
     country.ask("a", publish("red", topic="other"), "pat")
-    posing = encode_event({"colour": "posing", TOPIC: "feed"})
-    country.ask("a", Publish(TopicName("other"), 1, EventBatch.join([posing])), "pat")
     country.ask("a", publish("blue", "green", topic="feed"), "pat")
     assert feed(country) == ["green"]
 
@@ -143,14 +143,18 @@ def test_a_client_that_does_not_consume_loses_its_subscription_and_slows_nobody(
 def test_events_of_one_step_go_together_and_to_nobody_who_was_found_too_slow_in_it() -> None:
     country = started(client_queue_max=2)
     town, reliable = country.towns["l"], service(country, "l")
-    sources = [PublicationId(BrokerName(name), 1, number) for name in "xy" for number in (1, 2)]
-    event = encode_event({"colour": "late"})
+    event = EventBatch((encode_event({"colour": "late"}),))
+    runs = [
+        PublicationRun(BrokerName(name), 1, (number,), (), "feed", event)
+        for name in "xy"
+        for number in (1, 2)
+    ]
 
     def heard(client: str) -> list[Message]:
         """What a client hears that subscribes just before all these come in one step."""
         country.ask("l", subscribe(1, topic="feed"), client)
         [group] = reliable._groups
-        told = [Tell(Delivered(name, (group.name,), {}, event)) for name in sources]
+        told = [Tell(TreeDelivery(run, ((group.name, 1),))) for run in runs]
         town._do(reliable._carry(told, town.now))
         country.run()
         return country.heard[f"{client}@l"][1:]
@@ -394,11 +398,11 @@ def test_the_first_of_a_cell_stands_for_it_and_the_others_hang_on_it() -> None:
 def test_a_broker_that_joined_is_remembered_over_a_restart() -> None:
     town = Town("h", ONE)
     town.wait(1)
-    town.receive("new", Join())
+    town.receive("new", TreeJoin())
     town.wait(Config().tree_beat)
-    kept = JoinedEdges(town.network, town.volume).edges
+    kept = KeptTree(town.network, town.volume).edges
     assert [set(edge) for edge in kept] == [{"h", "new"}]
-    assert JoinedEdges(town.network, MemoryVolume()).edges == ()
+    assert KeptTree(town.network, MemoryVolume()).edges == ()
 
 
 def test_a_condition_for_which_another_broker_has_no_room_is_refused_and_leaves_nothing() -> None:
@@ -414,15 +418,15 @@ def test_a_condition_for_which_another_broker_has_no_room_is_refused_and_leaves_
 
 def test_a_broker_that_joins_serves_topics_of_others_and_nobody_before_it_is_a_part() -> None:
     town = Town("h", ALONE, joins=True)
-    town._do(town.node.services.join(BrokerName("x"), town.now))
-    assert ("x", Join()) in town.flush()
+    town._do(town.node.join(BrokerName("x"), town.now))
+    assert ("x", TreeJoin()) in town.flush()
     town.receive("x", TopicNews((TopicEntry(FEED, 1, (), "reliable"),)))
     town.connect()
     for asked in (publish("red", topic="feed"), subscribe(1, topic="feed")):
         refused = dict(town.receive(ANN, asked))[ANN]
         assert isinstance(refused, Refused)
         assert refused.retry
-    town.receive("x", Welcome(((BrokerName("x"), BrokerName("h")),)))
+    town.receive("x", TreeWelcome(((BrokerName("x"), BrokerName("h")),)))
     assert ANN not in dict(town.receive(ANN, subscribe(1, topic="feed")))  # it waits for x
     refused = dict(town.receive(ANN, CreateTopic(2, TopicName("sport"), "reliable")))[ANN]
     assert isinstance(refused, Refused)
@@ -453,7 +457,7 @@ def test_who_asks_one_that_joined_for_a_topic_that_it_cannot_know_is_not_told_to
 def test_topics_without_a_host_are_told_to_who_joined_and_no_others() -> None:
     country = Country(TEXT)
     town = country.towns["a"]
-    town._do(town.node.topics.welcome(BrokerName("new"), town.now))
+    town._do(town.node.welcome(BrokerName("new"), town.now))
     [(to, news)] = [each for each in town.flush() if isinstance(each[1], TopicNews)]
     assert isinstance(news, TopicNews)
     assert (to, [each.name for each in news.entries]) == ("new", ["feed"])
@@ -461,3 +465,20 @@ def test_topics_without_a_host_are_told_to_who_joined_and_no_others() -> None:
     country.decide(CreateTopic(2, TopicName("sport"), "reliable"))
     later = [each for each in country.heard["new@a"] if isinstance(each, TopicNews)]
     assert [entry.name for each in later for entry in each.entries] == ["sport"]
+
+
+def test_a_broker_that_never_returns_is_retired_by_request_and_stays_so() -> None:
+    country = started()
+    country.ask("m2", subscribe(1, topic="feed"))
+    country.cut.add("m2")
+    country.wait(PATIENCE)
+    assert isinstance(country.ask("a", RetireBroker(7, BrokerName("nobody")), "pat"), Refused)
+    assert isinstance(country.ask("a", RetireBroker(8, BrokerName("m1")), "pat"), Refused)
+    assert country.ask("a", RetireBroker(9, BrokerName("m2")), "pat") == Done(9)
+    country.wait()
+    for broker in ("a", "b", "l", "m1"):
+        assert figures(country, broker)["subscriptions"] == 0
+        assert figures(country, broker)["unreachable"] == []
+        assert figures(country, broker)["retired"] == ["m2"]
+    country.restart("a")
+    assert figures(country, "a")["retired"] == ["m2"]

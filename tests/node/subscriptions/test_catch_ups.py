@@ -56,7 +56,7 @@ class Return:
 
     def step(self) -> int:
         """The next step of those that are behind; how many events were sent in it."""
-        town, due = self.town, self.town.node.attachments.behind.deadline
+        town, due = self.town, self.town.node.durable.attachments.catch_ups.deadline
         assert due is not None
         town.now = due
         town._do(town.node.fire(due))
@@ -94,11 +94,13 @@ def test_those_that_want_the_same_are_sent_the_same_messages_as_one_takes_them()
 
 def test_one_counts_as_behind_until_it_has_taken_most_of_what_it_missed() -> None:
     crowd = Return(catch_up_total_max=COUNT)
-    behind = crowd.town.node.attachments.behind
+    behind = crowd.town.node.durable.attachments.catch_ups
     crowd.town.connect("ann")
     crowd.attach("ann")
     crowd.town.wait(1_000)
-    assert not crowd.town.node.attachments.sessions[SubscriptionName("ann")].behind
+    session = crowd.town.node.durable.named.table.session(SubscriptionName("ann"))
+    assert session is not None
+    assert not session.behind
     assert behind, "its client has ten events to take, more than a window"
     crowd.town.receive("ann", Consumed(COUNT - 4))
     crowd.town.wait(1_000)
@@ -206,7 +208,7 @@ def test_one_whose_client_has_no_room_does_not_keep_others_from_their_turn() -> 
     crowd.town.receive("ann", subscribe(2))  # which gets what is published now
     crowd.town.receive("ann", Subscribe(NEWS, 1, 1, name=SubscriptionName("ann"), tokens="broker"))
     crowd.attach("bob")
-    assert crowd.town.node.attachments.behind.turns.next() is None
+    assert crowd.town.node.durable.attachments.catch_ups.turns.next() is None
     new = tuple(crowd.ticks[-1] + 1_024 * n for n in (1, 2))
     events = EventBatch.join([event("red")] * 2)
     span = Span(crowd.ticks[-1] + 1, new[-1] + 1)

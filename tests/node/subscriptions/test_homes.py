@@ -70,7 +70,7 @@ class Land(Country):
         return [
             str(broker)
             for broker, town in self.towns.items()
-            if town.node.durables.subscriptions.get(SubscriptionName(name)) is not None
+            if town.node.durable.subscriptions.get(SubscriptionName(name)) is not None
         ]
 
 
@@ -157,7 +157,7 @@ def test_who_waits_for_a_name_may_give_up(way: str) -> None:
         town.leave("ann")
     else:
         town.receive("ann", Unsubscribe(1))
-    assert (town.node.names.questions, town.node.names.waiting) == ({}, {})
+    assert (town.node.durable.homes.questions, town.node.durable.homes.waiting) == ({}, {})
     land.cut.clear()
     land.wait(BEATS)
     assert land.homes(name) == []
@@ -172,8 +172,8 @@ def test_a_crash_between_claim_and_creation_leaves_nothing_that_is_in_the_way() 
     assert isinstance(land.subscribe("a", name), Subscribed), "who has claimed it makes it"
     other = SubscriptionName("desk-x")
     registrar = registrar_of(land.towns["a"].network, other)
-    land.towns[str(registrar)].node.names.registry._set(
-        other, land.towns["c"].node.names.registry.entries[name]
+    land.towns[str(registrar)].node.durable.homes.registry._set(
+        other, land.towns["c"].node.durable.homes.registry.entries[name]
     )
     answer = land.ask("a", Forget(9, other), "bob")
     assert isinstance(answer, Refused), "there is none"
@@ -202,12 +202,12 @@ def test_it_is_acknowledged_by_name_where_it_is() -> None:
         name = land.name_at(registrar)
         land.subscribe("a", name)
         land.leave("a")
-        reached = land.towns["a"].node.streams.subends[PubendName("news/0")].horizon
+        reached = land.towns["a"].node.durable.streams.subends[PubendName("news/0")].horizon
         refused = land.ask("b", Acknowledge(0, {"news/0": reached}, 7, name), "bob")
         assert isinstance(refused, Refused)
         assert refused.elsewhere == ("a",)
         assert land.ask("a", Acknowledge(0, {"news/0": reached}, 8, name), "bob") == Done(8)
-        known = land.towns["a"].node.durables.subscriptions.get(name)
+        known = land.towns["a"].node.durable.subscriptions.get(name)
         assert known is not None
         assert known.released.get("news/0") == reached
     nobody = land.ask("c", Acknowledge(0, {"news/0": 1}, 9, SubscriptionName("nobody")), "bob")
@@ -240,9 +240,9 @@ def test_registrars_are_told_of_what_they_do_not_know_when_a_broker_starts() -> 
     name = land.name_at("c")
     land.subscribe("a", name)
     land.leave("a")
-    registry = land.towns["c"].node.names.registry
+    registry = land.towns["c"].node.durable.homes.registry
     registry._set(name, None)  # as if there had been no registrars then
-    definitions = land.towns["a"].node.durables.subscriptions
+    definitions = land.towns["a"].node.durable.subscriptions
     known = definitions.get(name)
     assert known is not None
     assert known.definition.registrar == "c"
@@ -250,7 +250,7 @@ def test_registrars_are_told_of_what_they_do_not_know_when_a_broker_starts() -> 
     land.restart("a")
     land.wait(BEATS)
     assert land.subscribe("b", name).elsewhere == ("a",)
-    known = land.towns["a"].node.durables.subscriptions.get(name)
+    known = land.towns["a"].node.durable.subscriptions.get(name)
     assert known is not None
     assert known.definition.registrar == "c", "it need not be told again"
 
@@ -309,12 +309,12 @@ def test_one_life_has_one_claim_however_many_ask_for_it_before_it_is_made() -> N
         town.connect(client)
         town._do(town.node.receive(ClientName(client), Subscribe(NEWS, 1, 1, name=name), town.now))
         land.run()
-    assert len(town.node.clients.waiting) == 2
+    assert len(town.node.durable.requests.pending) == 2
     land.cut.clear()
     land.wait(BEATS)
-    known = town.node.durables.subscriptions.get(name)
+    known = town.node.durable.subscriptions.get(name)
     assert known is not None
-    assert known.definition.moves == town.node.names.registry.entries[name].moves == 0
+    assert known.definition.moves == town.node.durable.homes.registry.entries[name].moves == 0
 
 
 def test_who_is_noted_with_more_moves_than_it_has_counts_on_from_there() -> None:
@@ -322,14 +322,14 @@ def test_who_is_noted_with_more_moves_than_it_has_counts_on_from_there() -> None
     name = land.name_at("c")
     first = land.subscribe("a", name)
     land.leave("a")
-    registry = land.towns["c"].node.names.registry
+    registry = land.towns["c"].node.durable.homes.registry
     land.subscribe("b", name, token=first.start, previous=BrokerName("a"))
     registry._set(name, NameEntry(BrokerName("b"), 7))  # of a claim that came to nothing
     land.wait(BEATS)
     land.restart("b")
-    known = land.towns["b"].node.durables.subscriptions.get(name)
+    known = land.towns["b"].node.durable.subscriptions.get(name)
     assert known is not None
-    land.towns["b"].node.attachments.untold[name] = None
+    land.towns["b"].node.durable.named.table.tell_home(name)
     land.wait()
     assert known.definition.moves == 7
     assert isinstance(land.subscribe("a", name, token=first.start), Subscribed)

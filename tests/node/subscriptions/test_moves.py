@@ -78,7 +78,7 @@ def test_a_crash_while_it_is_told_what_was_finished_takes_none_of_it_back(broker
     land.subscribe("b", name, **after(first, "a"))
     land.leave("b")
     land.wait(2)
-    kept = land.towns["b"].node.durables.subscriptions.get(name)
+    kept = land.towns["b"].node.durable.subscriptions.get(name)
     assert kept is not None
     assert dict(kept.acknowledged) == FINISHED
     assert dict(kept.released) == first.start, "it is not durable yet"

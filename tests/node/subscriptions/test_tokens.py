@@ -38,7 +38,7 @@ def refused(town: Town, message: Subscribe | Acknowledge) -> Refused:
     [answer] = answers(town, message)
     assert isinstance(answer, Refused)
     assert "earliest" in answer.remedy
-    assert town.node.durables.subscriptions.get(DESK) is None or isinstance(message, Acknowledge)
+    assert town.node.durable.subscriptions.get(DESK) is None or isinstance(message, Acknowledge)
     return answer
 
 
@@ -83,7 +83,7 @@ def test_where_the_pubend_is_nothing_is_passed_over_that_is_yet_to_come(ahead: i
     town = Town("h", HOME)
     town.connect()
     town.receive(ANN, publish("red"))
-    end = town.node.streams.pubends[ZERO].end
+    end = town.node.durable.streams.pubends[ZERO].end
     answer = refused(town, wish({"news/0": min(end + ahead, TICK_MAX)}))
     assert f"for 'news/0', which is at {end}: that is yet to come" in answer.problem
     assert not answer.retry
@@ -94,7 +94,7 @@ def test_where_the_pubend_is_nothing_is_passed_over_that_is_yet_to_come(ahead: i
 def test_a_pubend_that_has_not_spoken_yet_is_where_its_clock_is() -> None:
     town = SlowDisk("h", HOME, now=1_000_000_000)  # how far it may promise is not durable yet
     town.connect()
-    assert town.node.streams.pubends[ZERO].end == 0
+    assert town.node.durable.streams.pubends[ZERO].end == 0
     now = town.now << PUBEND_BITS
     sent = town.receive(ANN, wish({"news/0": now})) + town.write_all()
     assert any(isinstance(each, Subscribed) for _, each in sent)
@@ -114,7 +114,7 @@ def test_what_a_broker_far_from_the_pubend_cannot_know_yet_it_is_asked_again() -
     town.receive("h", Knowledge(ZERO, Span(1 << 20, far)))
     town.receive(ANN, wish({"news/0": far}))
     assert not [each for to, each in town.wait(10) if isinstance(each, Refused)]
-    assert town.node.clients.waiting or town.node.names.waiting, "it is believed"
+    assert town.node.durable.requests.pending or town.node.durable.homes.waiting, "it is believed"
 
 
 def test_a_token_that_lacks_a_pubend_has_consumed_nothing_of_it() -> None:
@@ -124,7 +124,7 @@ def test_a_token_that_lacks_a_pubend_has_consumed_nothing_of_it() -> None:
     town.receive("bob", Subscribe(NEWS, 1, 1, name=SubscriptionName("keeper"), earliest=True))
     for number in range(9):  # to both pubends
         town.receive(ANN, publish("red", name=f"publisher {number}"))
-    end = town.node.streams.pubends[ZERO].end
+    end = town.node.durable.streams.pubends[ZERO].end
     sent = answers(town, wish({"news/0": end}))
     sent += [each for _, each in town.wait(CONFIG.idle_silence)]
     got = [each for each in sent if isinstance(each, Deliveries) and len(each.events)]
@@ -135,15 +135,15 @@ def test_an_acknowledgement_that_cannot_be_true_releases_nothing() -> None:
     town = Town("h", HOME)
     town.connect()
     town.receive(ANN, wish({}))
-    known = town.node.durables.subscriptions.get(DESK)
+    known = town.node.durable.subscriptions.get(DESK)
     assert known is not None
-    before, end = known.acknowledged, town.node.streams.pubends[ZERO].end
+    before, end = known.acknowledged, town.node.durable.streams.pubends[ZERO].end
     for token in ({"sport/0": 1}, {"news/0": end + AHEAD_MAX + 1}):
         assert refused(town, Acknowledge(1, token, 5)).request == 5
         assert refused(town, Acknowledge(0, token, 6, DESK)).request == 6
         assert known.acknowledged == before
     town.receive(ANN, publish("red"))
-    end = town.node.streams.pubends[ZERO].end
+    end = town.node.durable.streams.pubends[ZERO].end
     assert Done(7) in answers(town, Acknowledge(1, {"news/0": end}, 7))
     [ended] = answers(town, Acknowledge(1, {"news/0": end + AHEAD_MAX + 1}))
     assert isinstance(ended, Ended), "nobody waits for an answer"

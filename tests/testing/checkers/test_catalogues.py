@@ -14,8 +14,8 @@ from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicEntry
 from gapless.node.config import Config
 from gapless.node.directory.catalogue import CATALOGUE, encode
 from gapless.node.network import Topic
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.checkers.catalogues import Catalogues, ToldIsDurable
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.testing.record import Record, Violation
 from tests.node.country import Country
 

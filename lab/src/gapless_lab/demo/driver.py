@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from gapless.pipelines.archive import Progress
+    from gapless.pipelines.archive import ArchiveProgress
 
 EVERY_S = 2.0
 LOOK_S = 0.05
@@ -64,13 +64,13 @@ def say(**what: Any) -> None:
 
 def begin(spark: SparkSession, url: str, topic: str, lake: str) -> StreamingQuery:
     from gapless.pipelines.archive_query import start_archive
-    from gapless.pipelines.source import Source
+    from gapless.pipelines.topic_log import TopicLog
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: ArchiveProgress) -> None:
         if progress.stage == "committed":
             say(events=progress.events, token=dict(progress.manifest.token))
 
-    return start_archive(spark, Source(url, topic), lake, every_s=EVERY_S, tell=tell)
+    return start_archive(spark, TopicLog(url, topic), lake, every_s=EVERY_S, tell=tell)
 
 
 def finish(query: StreamingQuery, token: dict[str, int]) -> None:
@@ -97,11 +97,9 @@ def judge(spark: SparkSession, work: str, file: str, topic: str, lake: str) -> l
     from gapless.cli.audit import read_subscriptions
     from gapless.pipelines.audit import audit
     from gapless.pipelines.lake import Lake
-    from gapless.pipelines.replay import Replay, plan, replay_rows
+    from gapless.pipelines.replay import Replay, plan
 
     job = Replay(Lake(lake, topic), None, "", "skip")
-    pieces = plan(job)
-    rows = replay_rows(spark, job, pieces)
-    findings = audit(spark, rows, read_subscriptions(Path(file)), work, pieces.known())
+    findings = audit(spark, (job, plan(job)), read_subscriptions(Path(file)), work)
     findings.close()
     return [asdict(verdict) for verdict in findings.verdicts]

@@ -181,9 +181,9 @@ class LakeQuery:
     async def prepare(self, url: str) -> None:
         """From now on the log is held for the lake."""
         from gapless.pipelines.archive import hold_log
-        from gapless.pipelines.source import Source
+        from gapless.pipelines.topic_log import TopicLog
 
-        await asyncio.to_thread(hold_log, Source(url, self.topic), self.lake)
+        await asyncio.to_thread(hold_log, TopicLog(url, self.topic), self.lake)
 
     def archive(self, url: str) -> None:
         """Begin, or go on."""
@@ -207,20 +207,12 @@ class LakeQuery:
             await driver.close()
 
     def events(self, publisher: str) -> Sequence[Event]:
-        """What anybody finds there who reads Parquet, file by file."""
-        import pyarrow.dataset as ds
+        """What any reader of Parquet finds there, file by file."""
+        import pyarrow.parquet as pq
 
-        from gapless.client.columns import attributes_of
-        from gapless.core.events import Event
+        from gapless.pipelines.replay import events_of
 
-        if not self.lake.exists():
-            return []
-        rows = ds.dataset(self.lake, format="parquet").to_table().to_pylist()
-        return [
-            Event(
-                attributes_of(row["attributes"]),
-                *(row[key] for key in ("body", "topic", "pubend", "tick", "publisher", "sequence")),
-            )
-            for row in rows
-            if row["publisher"] == publisher
-        ]
+        files = sorted(self.lake.rglob("*.parquet"))
+        batches = [batch for path in files for batch in pq.ParquetFile(path).iter_batches()]
+        events = [event for batch in batches for event in events_of(batch)]
+        return [event for event in events if event.publisher == publisher]

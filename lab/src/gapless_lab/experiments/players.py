@@ -143,12 +143,12 @@ def in_processes(runs: list[Run]) -> Generator[Played]:
 def in_spark(runs: list[Run], master: str) -> Generator[Played]:
     """Outcomes wave by wave, from the workers of a session."""
     from gapless.cli.job import session
-    from gapless.pipelines.spread import InSpark
+    from gapless.pipelines.spark_tasks import SparkRunner
 
     if not runs:
         return
     with session(master) as spark:
-        everywhere = InSpark(spark)
+        everywhere = SparkRunner(spark)
         for wave in waves(runs, WAVE_S * slots(spark, master)):
             yield from zip(wave, everywhere(play, wave), strict=True)
 

@@ -12,22 +12,22 @@ from gapless.core.identity import PubendName
 from gapless.core.ticks import Tick, instant_of
 
 if TYPE_CHECKING:
-    from gapless.durable.subscriptions import Subscription
+    from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.node import Node
 
 
 def durable_subscriptions(node: Node) -> list[dict[str, object]]:
     """One entry for each, sorted by name: JSON-able."""
-    found = sorted(node.durables.subscriptions.all(), key=lambda each: each.definition.name)
+    found = sorted(node.durable.subscriptions.all(), key=lambda each: each.definition.name)
     return [_describe(node, each) for each in found]
 
 
-def _describe(node: Node, subscription: Subscription) -> dict[str, object]:
+def _describe(node: Node, subscription: DurableSubscription) -> dict[str, object]:
     definition = subscription.definition
-    session = node.attachments.sessions.get(definition.name)
+    session = node.durable.session(definition.name)
     token = subscription.acknowledged
     behind_us = [
-        instant_of(Tick(node.durables.streams[PubendName(name)].delivered))
+        instant_of(Tick(node.durable.delivered(PubendName(name))))
         - instant_of(Tick(token.get(name)))
         for name in subscription.since
     ]

@@ -105,7 +105,7 @@ class Access:
         name, rights = link.principal.name, link.principal.rights
         refused = refusal(rights, message)
         if refused is None and isinstance(message, Forget | Acknowledge) and message.name:
-            known = node.durables.subscriptions.get(message.name)
+            known = node.durable.subscriptions.get(message.name)
             # What is another's, or nowhere, goes to the node: it answers both alike, after the
             # same way to the registrar of the name.
             if known is not None and known.definition.owner == name:

@@ -31,6 +31,7 @@ from gapless.core.client_messages import (
     Publish,
     PublisherQuery,
     Refused,
+    RetireBroker,
     Subscribe,
     Unsubscribe,
 )
@@ -64,7 +65,7 @@ class Right(StrEnum):
 
 
 class Need(NamedTuple):
-    """A right, on the topic that stands in this field of the message."""
+    """A right, on the topic that stands in this field of the message, or on `*`."""
 
     right: Right
     field: str = "topic"
@@ -86,6 +87,7 @@ NEEDS: dict[type[Message], Need | None] = {
     PositionsQuery: Need(Right.SUBSCRIBE),
     RosterQuery: Need(Right.ADMINISTER),
     Strike: Need(Right.ADMINISTER),
+    RetireBroker: Need(Right.ADMINISTER, EVERYTHING),
     CreateTopic: Need(Right.CREATE, "name"),
     DeleteTopic: Need(Right.CREATE, "name"),
     TopicsQuery: None,  # whoever asks is shown those it has any right on: `visible`
@@ -181,7 +183,7 @@ def refusal(rights: Rights, message: Message) -> Refused | None:
     need = NEEDS[kind]
     if need is None:
         return None
-    topic = str(getattr(message, need.field))
+    topic = EVERYTHING if need.field == EVERYTHING else str(getattr(message, need.field))
     if rights.may(need.right, topic):
         return None
     return _refused(message, f"not allowed to {need.right} on topic {quoted(topic)}")

@@ -1,13 +1,14 @@
 """Attribute columns: what an index keeps of one attribute, and how a value of it fills its columns.
 
 Theory of operation
-    See `columns` for what the columns mean. `fill` writes what one value is into lists of places
-    and values: with that, an event costs what it has, and nothing is prepared when filters change.
-    `encoder` writes the same as source, which is quicker where columns seldom change.
+    See `columns` for what the columns mean. `fill` adds the columns that one value fills to lists
+    of places and values: an event costs only what it has, and nothing is prepared when filters
+    change. `encoder` generates source that does the same, which is quicker where columns seldom
+    change.
 
 Invariants
     I1  `numbers` are those of `codes` that stand for numbers
-    I2  what has nothing in it is replaced before something is added: it may be that of all
+    I2  an empty dictionary is replaced before something is added: all attributes share it
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from gapless.filters.matching.checks import check_of
 if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.filters.constraint import Constraint
-    from gapless.filters.matching.checks import Check
+    from gapless.filters.matching.checks import ValueCheck
     from gapless.filters.matching.plan import Point
     from gapless.filters.matching.text_codes import TextCodes
 
@@ -29,7 +30,7 @@ EXACT_MAX = 1 << 53
 CODE_FIRST = 4
 MEMO_MAX = 10_000
 MEMO_TEXT_MAX = 256
-"""Characters of a text up to which it is remembered what was judged of it."""
+"""Length of a text up to which its result is cached."""
 
 STRING = 2.0
 """The code of a string that no filter names; every string's code is at least this."""
@@ -72,7 +73,7 @@ class Truth:
         self.column = column
         self.constraint = constraint
         self.of_strings = isinstance(constraint, Strings)
-        self._check: Check = check_of(constraint)
+        self._check: ValueCheck = check_of(constraint)
         self._memo: dict[str, float] = {}
 
     def __reduce__(self) -> tuple[object, ...]:

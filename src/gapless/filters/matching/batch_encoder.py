@@ -6,7 +6,7 @@ Theory of operation
     distinct values are looked at, once each, as Python values: what codes, truths and prefixes
     they have; then numpy spreads that over the rows. Strings are compared exactly, and a batch
     costs per row what an index into an array costs. Columns that no filter uses are never looked
-    at, and of an index that knows very many attributes only what the batch has (`sparse`).
+    at, and of an index that knows very many attributes only what the batch has (`column_pairs`).
 
 Invariants
     I1  a row encoded from Arrow is what `encoder` makes of the same attributes
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 
     from gapless.core.events import Value
     from gapless.filters.matching.attribute_columns import AttributeColumns
-    from gapless.filters.matching.columns import Columns
+    from gapless.filters.matching.columns import ColumnLayout
 
 
 class Encoding:
     """The encoded rows of one batch, and the edge keys that they add."""
 
-    def __init__(self, columns: Columns, batch: pa.RecordBatch) -> None:
+    def __init__(self, columns: ColumnLayout, batch: pa.RecordBatch) -> None:
         self.count = int(batch.num_rows)
         self._is_sparse = columns.is_sparse
         known = columns.attributes
         attributes = [known[name] for name in dict.fromkeys(batch.schema.names) if name in known]
         if self._is_sparse:
             used = [column for attribute in attributes for column in attribute.columns()]
-            used += [computed.column for computed in columns.computed.values()]
+            used += [computed.column for computed in columns.expressions.values()]
         else:
             used = list(range(columns.width))
         self._columns = np.array(used, np.int64)
@@ -63,7 +63,7 @@ class Encoding:
             column = column_of(batch, attribute.name)
             if column is not None and not kinds.is_null(column.type):
                 self._encode(attribute, column)
-        for computed in columns.computed.values():
+        for computed in columns.expressions.values():
             self._put(computed.column, Calculation(batch).column(computed))
 
     def _put(self, column: int, values: Any) -> None:

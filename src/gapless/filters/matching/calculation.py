@@ -7,7 +7,7 @@ Theory of operation
     "no value" and goes through every operation as such.
 
 Invariants
-    I1  a column is what `Computed.of` gives for each row
+    I1  a column is what `ExpressionColumn.of` gives for each row
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from gapless.filters.matching.computed import Computed
+    from gapless.filters.matching.expression_column import ExpressionColumn
     from gapless.filters.syntax import Expression
 
     Vector = NDArray[np.float64]
@@ -39,7 +39,7 @@ class Calculation:
         self._batch = batch
         self._odd = np.zeros(batch.num_rows, np.bool_)
 
-    def column(self, computed: Computed) -> Vector:
+    def column(self, computed: ExpressionColumn) -> Vector:
         with np.errstate(all="ignore"):
             values, _ = self._value(computed.expression)
         if self._odd.any():

@@ -1,7 +1,7 @@
 """Checks: a constraint as a function of a value, exact for every kind of value.
 
 Both engines use them: the Python engine for every test, the compiled one for what does not fit
-its columns. `constraint.admits` says the same more slowly; a test holds the two together.
+its columns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from gapless.filters.arithmetic import NUMBERS
-from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings, admits
+from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings
 from gapless.filters.evaluate import compile_condition
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gapless.filters.constraint import Constraint
     from gapless.filters.syntax import Condition
 
-    Check = Callable[[Value | None], bool]
+    ValueCheck = Callable[[Value | None], bool]
     ClauseCheck = Callable[[Mapping[str, Value]], bool]
 
 
@@ -28,7 +28,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, NUMBERS) and not isinstance(value, bool)
 
 
-def check_of(constraint: Constraint) -> Check:
+def check_of(constraint: Constraint) -> ValueCheck:
     """The test of one attribute's value (None where it is missing)."""
     match constraint:
         case Missing():
@@ -44,28 +44,36 @@ def check_of(constraint: Constraint) -> Check:
             return _number_check(constraint)
 
 
-def _number_check(constraint: Numbers) -> Check:
+def _number_check(constraint: Numbers) -> ValueCheck:
     low, high = constraint.low, constraint.high
     if constraint.values is not None or constraint.excluded:
-        return lambda value: admits(constraint, value)
+        return lambda value: is_number(value) and constraint.admits(value)  # type: ignore[arg-type]
     if not constraint.low_open and not constraint.high_open:
         return lambda value: is_number(value) and low <= value <= high  # type: ignore[operator]
     if high == inf and not constraint.high_open:
         return lambda value: is_number(value) and low < value  # type: ignore[operator]
     if low == -inf and not constraint.low_open:
         return lambda value: is_number(value) and value < high  # type: ignore[operator]
-    return lambda value: admits(constraint, value)
+    return lambda value: is_number(value) and constraint.admits(value)  # type: ignore[arg-type]
 
 
 def clause_check(
-    tests: Iterable[tuple[str, Constraint]], residuals: Collection[Condition]
+    tests: Iterable[tuple[str, Constraint]],
+    residuals: Collection[Condition],
+    known: dict[int, ValueCheck],
 ) -> ClauseCheck | None:
-    """The test of all that is left of a conjunction; None if nothing is."""
+    """The test of all that is left of a conjunction; None if nothing is.
+
+    `known` holds checks by the id of their constraint: the clauses of a filter share many.
+    """
     tests = tuple(tests)
     if len(tests) == 1 and not residuals and tests[0][1] == Missing():
         [(absent, _)] = tests
         return lambda attributes: attributes.get(absent) is None
-    checks = [(name, check_of(constraint)) for name, constraint in tests]
+    checks = [
+        (name, known.get(id(one)) or known.setdefault(id(one), check_of(one)))
+        for name, one in tests
+    ]
     conditions = [compile_condition(condition) for condition in residuals]
     if len(conditions) == 1 and not checks:
         [only] = conditions

@@ -12,10 +12,10 @@ Theory of operation
               strings, sets of numbers. Judged once per distinct string, as long as the memo
               remembers. At most `TRUTHS_MAX`; further odd constraints are checked on survivors.
 
-    computed  the value of an expression, see `computed`
+    expression  the value of an expression, see `expression_column`
 
-    An attribute has an edge key, its *guard*, where a clause that is found neither by values nor by
-    a prefix demands that it is there: one that columns cannot say in full, and any other once
+    An attribute has an edge key, its *guard*, if a clause that is found neither by values nor by a
+    prefix needs the attribute: a clause that columns cannot say in full, or any such clause once
     there are more than `DENSE_MAX` attributes.
 
     Exactness: a bound beyond 2^53 has no exact place on the number column. Such a constraint gets
@@ -43,7 +43,11 @@ from gapless.filters.matching.attribute_columns import (
     AttributeColumns,
     Truth,
 )
-from gapless.filters.matching.computed import COMPUTED_MAX, Computed, read_comparison
+from gapless.filters.matching.expression_column import (
+    EXPRESSIONS_MAX,
+    ExpressionColumn,
+    read_comparison,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,8 +62,8 @@ COLUMNS_MAX = 0xFFFF - 1
 """Columns have 16 bits in a row, and one number stands for none."""
 
 COLUMNS_PLENTY = COLUMNS_MAX // 2
-"""Up to so many columns, every attribute has its own; beyond it, one that has more than `RARE_MAX`
-tests, so that nobody who names very many attributes leaves none for others."""
+"""Number of columns up to which every attribute has its own; beyond it, only an attribute with more
+than `RARE_MAX` tests, so that one client's many attributes leave columns for others."""
 
 COLUMNS_SPARE = 1_024
 """Columns that are left for codes of which keys are made, whatever there is."""
@@ -67,14 +71,14 @@ COLUMNS_SPARE = 1_024
 RARE_MAX = 16
 
 DENSE_MAX = 256
-"""Attributes up to which it is worth a look at all of them for every event."""
+"""Attributes up to which it pays to look at all of them for every event."""
 
 KEYS, PREFIXES, GUARDS, SETS_FIRST = 0, 1, 2, 3
 """Roots of edges: of values, of prefixes, and of attributes that an event must have. A code stands
 for one value of one attribute, so one root will do for all. Sets of several attributes follow."""
 
 
-class Slot(NamedTuple):
+class ColumnInterval(NamedTuple):
     """A closed interval of one column; what lies outside it if `low` is above `high`."""
 
     column: int
@@ -82,12 +86,12 @@ class Slot(NamedTuple):
     high: float
 
 
-class Columns:
+class ColumnLayout:
     """All columns, codes and sets of one compiled index."""
 
     def __init__(self) -> None:
         self.attributes: dict[str, AttributeColumns] = {}
-        self.computed: dict[Expression, Computed] = {}
+        self.expressions: dict[Expression, ExpressionColumn] = {}
         self.width = 0  # columns in use are below this
         self.blank = np.full(64, nan)  # the row of an event without attributes, with room to spare
         self.version = 0  # grows when an encoder made before is out of date
@@ -230,7 +234,7 @@ class Columns:
 
     # -- constraints as slots ------------------------------------------------------------------
 
-    def slots(self, name: str, constraint: Constraint) -> tuple[Sequence[Slot], bool]:
+    def slots(self, name: str, constraint: Constraint) -> tuple[Sequence[ColumnInterval], bool]:
         """The slots of one constraint, and whether they say all of it."""
         kind = constraint.__class__
         if kind is Numbers:
@@ -239,57 +243,65 @@ class Columns:
             return self._string_slots(name, constraint)  # type: ignore[arg-type]
         match constraint:
             case Missing():
-                return [Slot(self.presence_column(name), 0.0, 0.0)], True
+                return [ColumnInterval(self.presence_column(name), 0.0, 0.0)], True
             case Present():
-                return [Slot(self.presence_column(name), 1.0, 1.0)], True
+                return [ColumnInterval(self.presence_column(name), 1.0, 1.0)], True
             case Booleans():
                 values = constraint.values
-                return [Slot(self.code_column(name), float(values[0]), float(values[-1]))], True
+                return [
+                    ColumnInterval(self.code_column(name), float(values[0]), float(values[-1]))
+                ], True
             case _:
                 raise AssertionError(constraint)
 
-    def _number_slots(self, name: str, constraint: Numbers) -> tuple[Sequence[Slot], bool]:
+    def _number_slots(
+        self, name: str, constraint: Numbers
+    ) -> tuple[Sequence[ColumnInterval], bool]:
         values = constraint.values
         if values is not None and len(values) > 1 and self.truth_count < TRUTHS_MAX:
             return [self._truth_slot(name, constraint)], True
         return _interval_slots(self.number_column(name), constraint)
 
-    def _string_slots(self, name: str, constraint: Strings) -> tuple[Sequence[Slot], bool]:
+    def _string_slots(
+        self, name: str, constraint: Strings
+    ) -> tuple[Sequence[ColumnInterval], bool]:
         values = constraint.values
         if values is not None and len(values) == 1:
             code = self.code_of(name, values[0])
-            return [Slot(self.code_column(name), code, code)], True
+            return [ColumnInterval(self.code_column(name), code, code)], True
         if constraint == Strings(excluded=constraint.excluded[:EXCLUDED_MAX]):
             column = self.code_column(name)
-            slots = [Slot(column, STRING, inf)]
+            slots = [ColumnInterval(column, STRING, inf)]
             for point in constraint.excluded:
                 code = self.code_of(name, point)
-                slots.append(Slot(column, code + 0.5, code - 0.5))
+                slots.append(ColumnInterval(column, code + 0.5, code - 0.5))
             return slots, True
         if self.truth_count < TRUTHS_MAX:
             return [self._truth_slot(name, constraint)], True
-        return [Slot(self.code_column(name), STRING, inf)], False
+        return [ColumnInterval(self.code_column(name), STRING, inf)], False
 
-    def _truth_slot(self, name: str, constraint: Constraint) -> Slot:
+    def _truth_slot(self, name: str, constraint: Constraint) -> ColumnInterval:
         attribute = self.attribute(name)
         truth = attribute.truths.get(constraint)
         if truth is None:
             truth = Truth(constraint, self._new_column())
             attribute.put_truth(truth)
             self.truth_count += 1
-        return Slot(truth.column, 1.0, 1.0)
+        return ColumnInterval(truth.column, 1.0, 1.0)
 
-    def comparison_slots(self, condition: Condition) -> tuple[Sequence[Slot], bool]:
+    def comparison_slots(self, condition: Condition) -> tuple[Sequence[ColumnInterval], bool]:
         """The slots of a comparison of an expression, and whether they say all of it."""
         found = read_comparison(condition)
         if found is None:
             return (), False
         expression, constraint = found
-        computed = self.computed.get(expression)
+        computed = self.expressions.get(expression)
         if computed is None:
-            if len(self.computed) >= COMPUTED_MAX:
+            if len(self.expressions) >= EXPRESSIONS_MAX:
                 return (), False
-            computed = self.computed[expression] = Computed(expression, self._new_column())
+            computed = self.expressions[expression] = ExpressionColumn(
+                expression, self._new_column()
+            )
         return _interval_slots(computed.column, constraint)
 
     # -- letting go ----------------------------------------------------------------------------
@@ -308,9 +320,9 @@ class Columns:
             self.truth_count -= gone
             if not attribute.is_used():
                 del self.attributes[name]
-        for expression, computed in list(self.computed.items()):
+        for expression, computed in list(self.expressions.items()):
             if not columns[computed.column]:
-                del self.computed[expression]
+                del self.expressions[expression]
                 self._free_columns.append(computed.column)
         self._narrow()
         self.sets_version += 1
@@ -324,7 +336,7 @@ class Columns:
         self._free_columns = [column for column in self._free_columns if column < self.width]
 
 
-def _interval_slots(column: int, constraint: Numbers) -> tuple[Sequence[Slot], bool]:
+def _interval_slots(column: int, constraint: Numbers) -> tuple[Sequence[ColumnInterval], bool]:
     """A set of numbers as slots of a column of numbers, and whether they say all of it."""
     values, excluded = constraint.values, constraint.excluded
     low, high = (values[0], values[-1]) if values else (constraint.low, constraint.high)
@@ -334,14 +346,14 @@ def _interval_slots(column: int, constraint: Numbers) -> tuple[Sequence[Slot], b
         and (not excluded or max(map(abs, excluded)) < EXACT_MAX)
     )
     if not exact:
-        return [Slot(column, _rounded(low), _rounded(high))], False
+        return [ColumnInterval(column, _rounded(low), _rounded(high))], False
     first = nextafter(low, inf) if constraint.low_open else float(low)
     last = nextafter(high, -inf) if constraint.high_open else float(high)
     if first > last:
-        return [Slot(column, nan, nan)], True  # between two neighbouring floats: nothing
-    slots = [Slot(column, first, last)]
+        return [ColumnInterval(column, nan, nan)], True  # between two neighbouring floats: nothing
+    slots = [ColumnInterval(column, first, last)]
     slots += [
-        Slot(column, nextafter(point, inf), nextafter(point, -inf))
+        ColumnInterval(column, nextafter(point, inf), nextafter(point, -inf))
         for point in excluded[:EXCLUDED_MAX]
     ]
     several = values is not None and len(values) > 1

@@ -2,14 +2,13 @@
 
 Theory of operation
     A clause becomes one row under each of its keys; its tests become slots. What slots cannot
-    say exactly stays behind as a check (`verification`).
-    An event becomes a row of floats in one of three ways. From its bytes (`located_encoder`) and by
-    a function written for the columns there are (`encoder`) all columns are written; both must be
-    made anew when columns have changed, so that is done once as many events have come as it is
-    worth. Until then, and where there are too many columns for that, an event is pairs of a column
-    and a value (`sparse`).
-    Arrays grow by half when they are full. Once more was removed than is left, all rows move to
-    a fresh arena, and codes and columns that none of them uses are free again.
+    say exactly is tested by a check (`verification`).
+    An event becomes a row of floats in one of three ways. From its bytes (`table_encoder`) and by a
+    generated function (`encoder`) all columns are written. Both must be prepared again when columns
+    have changed; that happens once enough events have come to pay for it. Until then, and where
+    there are too many columns, an event is pairs of a column and a value (`column_pairs`).
+    Arrays grow by half when they are full. Once more rows were removed than are left, all rows move
+    to a fresh arena, and codes and columns that none of them uses are free again.
 
 Invariants
     I1  garbage is bounded: the rows of at most `GARBAGE_MIN` removals, or as many as there are
@@ -27,11 +26,11 @@ import numpy as np
 
 from gapless.filters.matching import arena, kernels
 from gapless.filters.matching.batch_search import ROWS_FLOATS_MAX, match_slices, search_batch
-from gapless.filters.matching.columns import KEYS, Columns, Slot
+from gapless.filters.matching.column_pairs import Pairs, encode_pairs
+from gapless.filters.matching.columns import KEYS, ColumnInterval, ColumnLayout
 from gapless.filters.matching.encoder import INLINE_MAX, make_encoder
-from gapless.filters.matching.located_encoder import make_located_encoder, rows_of
 from gapless.filters.matching.memory import WORDS_FIRST, Memory, fresh_arena
-from gapless.filters.matching.sparse import Pairs, encode_pairs
+from gapless.filters.matching.table_encoder import make_table_encoder, rows_of
 from gapless.filters.matching.verification import Check, Verification
 
 if TYPE_CHECKING:
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.filters.constraint import Constraint
     from gapless.filters.matching.batch_search import Counted
+    from gapless.filters.matching.checks import ValueCheck
     from gapless.filters.matching.plan import Clause, Key
     from gapless.filters.syntax import Condition
 
@@ -52,8 +52,8 @@ SETS_PROBED_MAX = 64
 """Beyond this many combinations of attributes, new ones are found by one attribute only."""
 
 LOCATED_AFTER, WRITTEN_AFTER = 1, 40
-"""Events for each attribute after which it is worth it to prepare for columns that have changed: to
-read them from bytes, and to write a function."""
+"""Events for each attribute after which it pays to prepare for changed columns: to read them from
+bytes, and to generate a function."""
 
 GARBAGE_MIN = 1_000
 BATCH_OUT = 1 << 21
@@ -67,7 +67,7 @@ class CompiledIndex:
     _out = np.empty(0, np.uint32)  # for matches on their way out; kept, for it is large
 
     def __init__(self) -> None:
-        self._columns = Columns()
+        self._columns = ColumnLayout()
         self._verification = Verification()
         self._garbage = 0
         self._forget_preparations()
@@ -80,12 +80,13 @@ class CompiledIndex:
     # -- adding and removing -------------------------------------------------------------------
 
     def add(self, handle: int, clauses: tuple[Clause, ...]) -> None:
+        known: dict[int, ValueCheck] = {}
         for clause in clauses:
             names, keys, tests = self._access(clause)
             slots, loose, residuals = self._slots(tests, clause.residuals)
             identity = handle
             if loose or residuals:
-                check = Check(handle, tuple(loose), tuple(residuals))
+                check = Check(handle, tuple(loose), tuple(residuals), known)
                 identity = self._verification.add(check)
             if names:
                 root = self._columns.set_of(names)
@@ -116,10 +117,10 @@ class CompiledIndex:
 
     def _slots(
         self, tests: Sequence[tuple[str, Constraint]], residuals: Sequence[Condition]
-    ) -> tuple[list[Slot], list[tuple[str, Constraint]], list[Condition]]:
+    ) -> tuple[list[ColumnInterval], list[tuple[str, Constraint]], list[Condition]]:
         """The slots of all that is to be tested, and what they do not say in full."""
         columns, slots_max = self._columns, arena.SLOTS_MAX - 5
-        slots: list[Slot] = []
+        slots: list[ColumnInterval] = []
         loose: list[tuple[str, Constraint]] = []
         left: list[Condition] = []
         for test in tests:
@@ -167,7 +168,7 @@ class CompiledIndex:
     # -- preparing -----------------------------------------------------------------------------
 
     def _is_worth(self, events: int, after: int) -> bool:
-        """Have so many events come since columns changed that one should prepare for them?"""
+        """Have enough events come since columns changed to pay for preparing?"""
         columns = self._columns
         if self._seen_version != columns.version:
             self._seen_version, self._seen = columns.version, 0
@@ -192,7 +193,7 @@ class CompiledIndex:
         return self._written_version == self._columns.version
 
     def prepare(self) -> None:
-        """Prepare all that may be, whether it is worth it or not."""
+        """Prepare everything that can be prepared, whether it pays or not."""
         columns = self._columns
         if not columns.is_sparse:
             self._prepare()
@@ -226,7 +227,7 @@ class CompiledIndex:
         memory.words[extra] = 0
         self._extra_at = 8 * extra
         self._has_extra = lengths + guarded > 0
-        self._located_encoder = make_located_encoder(columns)
+        self._table_encoder = make_table_encoder(columns)
         self._ready_version = columns.version
 
     def _write_sets(self, singles: Sequence[tuple[int, ...]] = ()) -> None:
@@ -278,7 +279,7 @@ class CompiledIndex:
             return match_slices(self.match_events, events, width)
         found = None
         if hasattr(events, "locate") and self._is_ready(len(events)):
-            found = rows_of(events, self._located_encoder)
+            found = rows_of(events, self._table_encoder)
         if found is not None:
             rows, edges = found
             extra = edges.by_row(len(events))
@@ -378,7 +379,7 @@ class CompiledIndex:
         return self._columns, self._verification, self._garbage
 
     def restore(self, words: NDArray[np.int64], rest: tuple[Any, ...]) -> None:
-        """Become what `words` and `rest` were taken from. The array is used as it is."""
+        """Restore an index from its `words` and `rest`. The array is used without a copy."""
         self._columns, self._verification, self._garbage = rest
         self._forget_preparations()
         self._memory = Memory(words)

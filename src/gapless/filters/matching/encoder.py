@@ -1,11 +1,11 @@
-"""Encoder: attribute maps become rows of floats, by a function written for the columns there are.
+"""Encoder: attribute maps become rows of floats, by a function generated for the columns in use.
 
 Theory of operation
     Looking up which columns an attribute has costs more than filling them. So for the columns in
     use, Python source is written that fetches each attribute once, branches on its class and
     packs all columns with one call. Writing it takes as long as some dozen events for each
     attribute: it pays where columns stay the same for longer than that, and where there are at
-    most `INLINE_MAX` attributes. Else see `sparse`.
+    most `INLINE_MAX` attributes. Else see `column_pairs`.
 
 Invariants
     I1  a value of a subclass counts as its plain value; one of another class as present only
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gapless.filters.matching.attribute_columns import AttributeColumns
-    from gapless.filters.matching.columns import Columns
+    from gapless.filters.matching.columns import ColumnLayout
 
     Encode = Callable[[Mapping[str, Any], Any, int], list[int]]
 
@@ -37,7 +37,7 @@ def plain_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain(value) for name, value in attributes.items()}
 
 
-def make_encoder(columns: Columns) -> Encode:
+def make_encoder(columns: ColumnLayout) -> Encode:
     """A function (attributes, buffer, offset) that packs a row there and returns edge keys."""
     scope: dict[str, Any] = {
         "Opaque": Opaque,
@@ -49,8 +49,8 @@ def make_encoder(columns: Columns) -> Encode:
     attributes = list(columns.attributes.values())
     for index, attribute in enumerate(attributes):
         scope |= _names_of(attribute, index)
-    computed = [one.column for one in columns.computed.values()]
-    scope |= {f"compute{one.column}": one.of for one in columns.computed.values()}
+    computed = [one.column for one in columns.expressions.values()]
+    scope |= {f"compute{one.column}": one.of for one in columns.expressions.values()}
     exec("\n".join(_inline_source(attributes, computed, columns.width)), scope)
     encode: Encode = scope["encode"]
     return encode

@@ -34,7 +34,7 @@ def _source_stamp() -> int:
 STAMP = _source_stamp()
 
 
-class Entry(NamedTuple):
+class EntryPoint(NamedTuple):
     """One compiled function and the one signature it is called with."""
 
     function: Any
@@ -116,22 +116,22 @@ learn_texts, look_up_texts, place_texts, fill_rows = _text_entries(STAMP)
 WORDS, BYTES, FLOATS = int64[::1], uint8[::1], float64[::1]
 FIXED_BYTES = types.Array(uint8, 1, "C", readonly=True)
 ENTRIES = (
-    Entry(insert, (WORDS,)),
-    Entry(remove, (WORDS, int64)),
-    Entry(transfer, (WORDS, WORDS, BYTES, BYTES, BYTES)),
-    Entry(match_one, (WORDS,)),
-    Entry(match_rows, (WORDS, FLOATS, int64, WORDS, WORDS, uint32[::1], WORDS, int64)),
-    Entry(
+    EntryPoint(insert, (WORDS,)),
+    EntryPoint(remove, (WORDS, int64)),
+    EntryPoint(transfer, (WORDS, WORDS, BYTES, BYTES, BYTES)),
+    EntryPoint(match_one, (WORDS,)),
+    EntryPoint(match_rows, (WORDS, FLOATS, int64, WORDS, WORDS, uint32[::1], WORDS, int64)),
+    EntryPoint(
         match_pairs,
         (WORDS, FLOATS, WORDS, FLOATS, WORDS, WORDS, WORDS, uint32[::1], WORDS, int64),
     ),
-    Entry(learn_texts, (WORDS, FIXED_BYTES, WORDS, WORDS)),
-    Entry(look_up_texts, (WORDS, FIXED_BYTES, FIXED_BYTES, WORDS, FLOATS)),
-    Entry(
+    EntryPoint(learn_texts, (WORDS, FIXED_BYTES, WORDS, WORDS)),
+    EntryPoint(look_up_texts, (WORDS, FIXED_BYTES, FIXED_BYTES, WORDS, FLOATS)),
+    EntryPoint(
         place_texts,
         (WORDS, FIXED_BYTES, FIXED_BYTES, BYTES, WORDS, WORDS, FLOATS, int64, int64),
     ),
-    Entry(fill_rows, (uint8[:, ::1], float64[:, ::1], WORDS, FLOATS, int64)),
+    EntryPoint(fill_rows, (uint8[:, ::1], float64[:, ::1], WORDS, FLOATS, int64)),
 )
 
 

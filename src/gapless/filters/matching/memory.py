@@ -1,4 +1,4 @@
-"""Memory: the arena of one compiled index, as it grows; and views of it for those who read it.
+"""Memory: the arena of one compiled index, which grows, and views of it for readers.
 
 Grows by half when it is full. An arena that was mapped from a file is used as it is until then.
 """
@@ -15,7 +15,7 @@ from gapless.filters.matching import arena, kernels
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gapless.filters.matching.columns import Slot
+    from gapless.filters.matching.columns import ColumnInterval
 
 WORDS_FIRST = 1 << 14
 TABLE_FIRST = 64
@@ -47,7 +47,7 @@ class Memory:
         self.use(new)
 
     def insert(
-        self, handle: int, identity: int, root: int, codes: list[int], slots: list[Slot]
+        self, handle: int, identity: int, root: int, codes: list[int], slots: list[ColumnInterval]
     ) -> None:
         """Add a row under a key."""
         request = [handle, identity, len(codes), root, *codes, *PADS[len(codes)], len(slots)]
@@ -62,8 +62,8 @@ class Memory:
             self._grow(missing)
 
     def reserve(self, table: int, capacity: int, need: int) -> int:
-        """Where a table has room for so many words that no kernel fills; an old place is left
-        behind."""
+        """Where a table has room for `need` words that no kernel fills; its old place is not
+        reused."""
         if need > self.words[capacity]:
             need *= 2
             if self.words[arena.TOP] + need > len(self.words):
@@ -75,7 +75,7 @@ class Memory:
 
 
 def fresh_arena(size: int = WORDS_FIRST) -> NDArray[np.int64]:
-    """An arena of at least so many words, without rows."""
+    """An arena of at least `size` words, without rows."""
     words = np.zeros(max(size, WORDS_FIRST), np.int64)
     top = REQUEST_AT + arena.REQUEST_WORDS
     words[arena.REQUEST] = REQUEST_AT

@@ -3,12 +3,12 @@
 Theory of operation
     A conjunction is found through its *access*: the attributes it pins to a few values, taken
     together as one key (`symbol = 'IBM' AND side = 'buy'` is found under `('IBM', 'buy')`), so
-    that what an event finds grows with what matches and not with what there is. An `IN` of a few
-    values stands under each of them. Without such attributes a literal prefix serves, and without
-    that one of the attributes that an event must have at all, for all but `IS NULL` demands that.
-    What is left, `TRUE` and `a IS NULL`, is looked at for every event, and matches nearly all.
-    All else is a *test* of one attribute, or a *residual*: a condition over several attributes
-    that is evaluated only after everything else has held.
+    that the work for an event grows with what matches and not with how many filters there are. An
+    `IN` of a few values stands under each of them. Without such attributes a literal prefix serves,
+    and without that one of the attributes that an event must have at all, for all but `IS NULL`
+    demands that. Every event is tested against the rest, `TRUE` and `a IS NULL`, which match nearly
+    all events. What the access does not say is a *test* of one attribute, or a *residual*: a
+    condition over several attributes that is evaluated only after everything else has held.
 
 Invariants
     I1  access and tests and residuals together are equivalent to the conjunction

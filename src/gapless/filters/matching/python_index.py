@@ -1,4 +1,4 @@
-"""The Python engine: dictionaries of clauses by access key. Nothing to import, nothing to warm.
+"""The Python engine: dictionaries of clauses by access key. Nothing to import or to compile.
 
 Theory of operation
     One table per access: per tuple of attribute names that clauses pin together, per (attribute,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from gapless.core.events import Value
-    from gapless.filters.matching.checks import ClauseCheck
+    from gapless.filters.matching.checks import ClauseCheck, ValueCheck
     from gapless.filters.matching.plan import Clause
 
     Bucket = dict[int, tuple[int, ClauseCheck | None]]  # row number -> (handle, check)
@@ -44,7 +44,7 @@ KEYS = frozenset((str, int, float))
 """Values of these classes are looked up as they are."""
 
 TABLES_FEW = 8
-"""Up to so many tables, an event looks into each."""
+"""Number of tables up to which an event looks into each."""
 
 
 class PythonIndex:
@@ -63,8 +63,9 @@ class PythonIndex:
 
     def add(self, handle: int, clauses: tuple[Clause, ...]) -> None:
         places = self._places[handle] = []
+        known: dict[int, ValueCheck] = {}
         for clause in clauses:
-            check = clause_check(clause.tests, clause.residuals)
+            check = clause_check(clause.tests, clause.residuals, known)
             for access, key in self._accesses(clause):
                 self._bucket(access, key)[self._row_count] = (handle, check)
                 places.append((access, key, self._row_count))
@@ -72,7 +73,7 @@ class PythonIndex:
         self._clauses[handle] = clauses
 
     def _accesses(self, clause: Clause) -> Iterator[tuple[Access | None, object]]:
-        """Every table and key that the clause is to stand under; None: among all."""
+        """Every table and key that the clause stands under; None for the clauses of every event."""
         if clause.prefix is not None:
             name, prefix = clause.prefix
             yield ((name,), len(prefix)), prefix
@@ -139,7 +140,7 @@ class PythonIndex:
 
     def _led_to(self, attributes: Mapping[str, Value]) -> Iterable[dict[Access, Table]]:
         """All tables that the event may find something in."""
-        # What is no dictionary may be dear to go through.
+        # Other mappings may be slow to go through.
         if len(self._tables) <= TABLES_FEW or attributes.__class__ is not dict:
             return (self._tables,)
         watched = self._watched
@@ -151,7 +152,7 @@ class PythonIndex:
         return not self._tables and all(check is None for _, check in self._every.values())
 
     def clauses(self) -> Iterable[tuple[int, tuple[Clause, ...]]]:
-        """All that is in here, for another engine to take over."""
+        """All clauses by handle, for another engine to take over."""
         return self._clauses.items()
 
     def __getstate__(self) -> dict[int, tuple[Clause, ...]]:

@@ -327,8 +327,8 @@ def match_pairs(
     ends: Words,
     first: int,
 ) -> int:
-    """The same for events that are pairs of a column and a value. `row` is that of an event without
-    attributes, before and after."""
+    """As `match_rows`, for events that are pairs of a column and a value. `row` is that of an event
+    without attributes, before and after."""
     floats = words.view(np.float64)
     blank = np.empty(len(values))
     count = 0

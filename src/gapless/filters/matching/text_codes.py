@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from gapless.core.located import Located
+    from gapless.core.attribute_table import AttributeTable
     from gapless.filters.matching.plan import Point
 
 ENTRIES_FIRST = 64
@@ -33,7 +33,7 @@ class TextCodes:
     def __init__(self) -> None:
         self._seen = 0  # codes looked at, those of numbers included
         self.count = 0
-        self.is_usable = True  # as long as no string wants a place that too many others want
+        self.is_usable = True  # until too many strings want one place
         self._table = _table(ENTRIES_FIRST)
         self._bytes = np.empty(HEAP_FIRST, np.uint8)  # of all texts, with room to spare
         self._heap = _read_only(self._bytes[:0])
@@ -42,8 +42,8 @@ class TextCodes:
         return TextCodes, ()
 
     def learn(self, codes: dict[Point, float]) -> bool:
-        """Take over the codes that were added since the last time; none was removed. False: this
-        table is of no use for them."""
+        """Add the codes that are new since the last call; none was removed. False if the table
+        refuses them."""
         if self._seen == len(codes) or not self.is_usable:
             return self.is_usable
         fresh = _texts(islice(reversed(codes.items()), len(codes) - self._seen))
@@ -88,12 +88,17 @@ class TextCodes:
         return codes
 
     def place(
-        self, located: Located, attribute: int, rows: NDArray[np.float64], width: int, column: int
+        self,
+        attributes: AttributeTable,
+        attribute: int,
+        rows: NDArray[np.float64],
+        width: int,
+        column: int,
     ) -> None:
-        """Write the codes of one attribute's located texts into the rows; what has none stays."""
-        kinds, starts, lengths = (part[attribute] for part in (located.kinds, *located[3:]))
+        """Write the codes of one attribute's texts into the rows; what has none stays."""
+        kinds, starts, lengths = (part[attribute] for part in (attributes.kinds, *attributes[3:]))
         kernels.place_texts(
-            self._table, self._heap, located.data, kinds, starts, lengths, rows, width, column
+            self._table, self._heap, attributes.data, kinds, starts, lengths, rows, width, column
         )
 
 

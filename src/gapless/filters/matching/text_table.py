@@ -6,9 +6,9 @@ Theory of operation
     Arrow keeps them, bytes and offsets, and never become Python objects. All hashes of a batch
     are made first, and their entries asked of the memory, so that it answers while others are
     being made.
-    Who knows this hash can name strings that all want the same entry. So none stands farther than
-    `PROBES_MAX` from the one it wants, nor is looked for beyond; where that cannot be kept, the
-    table is of no use, and whoever asked decodes strings instead.
+    A client that knows this hash can choose strings that all want the same entry. So no string
+    stands farther than `PROBES_MAX` from the entry that its hash says, and no look-up goes farther.
+    Where that is impossible, the table refuses, and the caller decodes strings instead.
 
 Invariants
     I1  the table is at most half full, and an entry without a code (0) is free; the last one is
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gapless.core.located import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.filters.matching.arena import compiled, mix, prefetch
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ ENTRY_WORDS = 4
 HASH, CODE, BEGIN, LENGTH = 0, 1, 2, 3  # of an entry
 UNKNOWN_TEXT, UNKNOWN_NUMBER = 2.0, -1.0
 PROBES_MAX = 256
-"""Many times what chance ever makes of a table that is half full."""
+"""Far more than chance makes of a table that is half full."""
 
 
 @compiled
@@ -138,7 +138,7 @@ def place(
     width: int,
     column: int,
 ) -> int:
-    """Write the codes of those located values that are texts and have one into their rows."""
+    """Write the codes of the values that are texts and have one into their rows."""
     for index in range(len(kinds)):
         if kinds[index] == TEXT:
             begin = starts[index]
@@ -152,7 +152,7 @@ def place(
 
 @compiled
 def fill(kinds: Heap, values: Floats, columns: Words, rows: Floats, width: int) -> int:
-    """Write located values into rows, all but the codes of what filters name. `columns`: for each
+    """Write values into rows, all but the codes of what filters name. `columns`: for each
     attribute those of its number, its code and its presence; -1: there is none."""
     rows[:] = np.nan
     count: int = kinds.shape[1]

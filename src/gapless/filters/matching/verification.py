@@ -1,4 +1,4 @@
-"""Verification: what the slots of clauses leave open, tested on the events themselves.
+"""Verification: tests that slots cannot say, carried out on the events themselves.
 
 Theory of operation
     A row whose slots do not say all of its clause reports the number of a check in place of its
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from gapless.core.events import Value
     from gapless.filters.constraint import Constraint
+    from gapless.filters.matching.checks import ValueCheck
     from gapless.filters.syntax import Condition
 
     Identities = NDArray[np.uint32]
@@ -31,7 +32,7 @@ UNVERIFIED = 1 << 31
 
 
 class Check:
-    """What the slots of one clause leave open."""
+    """The tests of one clause that its slots do not say."""
 
     __slots__ = ("_parts", "handle", "holds")
 
@@ -40,10 +41,11 @@ class Check:
         handle: int,
         tests: tuple[tuple[str, Constraint], ...],
         residuals: tuple[Condition, ...],
+        known: dict[int, ValueCheck] | None = None,
     ) -> None:
         self.handle = handle
         self._parts = (tests, residuals)
-        holds = clause_check(tests, residuals)
+        holds = clause_check(tests, residuals, {} if known is None else known)
         assert holds is not None
         self.holds = holds
 
@@ -75,7 +77,7 @@ class Verification:
             self._free.append(number)
 
     def of_one(self, attributes: Mapping[str, Value], found: Identities) -> list[int]:
-        """The handles that an event matches, ascending; of the identities that were found."""
+        """The handles that an event matches, ascending, among the identities that were found."""
         handles = {number for number in found.tolist() if number < UNVERIFIED}
         for number in found.tolist()[len(handles) :]:
             check = self._checks[number - UNVERIFIED]
@@ -89,8 +91,8 @@ class Verification:
         found: Identities,
         attributes_of: Callable[[int], Mapping[str, Any]],
     ) -> tuple[NDArray[np.int64], Identities]:
-        """By event how many handles match, and the handles of all events; an event that has
-        something to check is asked for once."""
+        """By event how many handles match, and the handles of all events. `attributes_of` is called
+        once for each event that has something to check."""
         loose = found >= UNVERIFIED
         if not self._checks or not loose.any():
             return counts, found

@@ -175,10 +175,10 @@ class Audience:
     ) -> list[tuple[int, ConditionGroup]]:
         """The matches to look at; those of few clients may be shared out here, all at once."""
         matcher, soles = self._matcher, self._soles
-        found = matcher.match_handles(events) if apart and 0 < len(soles) <= CLIENTS_MAX else None
-        if found is None:
+        matches = matcher.match_handles(events) if apart and 0 < len(soles) <= CLIENTS_MAX else None
+        if matches is None:
             return matcher.match_batch(events)
-        indices, handles = found
+        indices, handles = matches
         alone = soles.are(handles)
         singles.update(soles.share_out(indices[alone], handles[alone]))
         rest = zip(indices[~alone].tolist(), handles[~alone].tolist(), strict=True)

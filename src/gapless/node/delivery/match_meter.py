@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
-from gapless.filters.cost import Load, charges_of
+from gapless.filters.cost import MatchingLoad, charges_of
 
 if TYPE_CHECKING:
     from gapless.core.client_messages import Order
@@ -49,7 +49,7 @@ class Share:
     """The conditions of one place, of one principal or of all, each once."""
 
     def __init__(self) -> None:
-        self.load = Load()
+        self.load = MatchingLoad()
         self.counts: dict[Filter, int] = {}
 
     def cost_with(self, condition: Filter, charges: tuple[Charge, ...], limit: int) -> int:

@@ -33,8 +33,8 @@ from gapless.core.client_messages import (
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
 from gapless.core.ticks import Span
-from gapless.durable.catch_up import Gap
-from gapless.durable.consolidated import Batch
+from gapless.durable.catch_up import LostSpan
+from gapless.durable.consolidated import SubscriptionBatch
 from gapless.knowledge.batch import cut
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from gapless.core.identity import ClientName, Instant, PubendName
     from gapless.durable.catch_up import CatchUp
     from gapless.durable.consolidated import Consolidated
-    from gapless.durable.subscriptions import Subscription
+    from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.config import Config
-    from gapless.node.delivery.connection import ClientConnection
+    from gapless.node.delivery.connections import ClientConnection
 
-    Made = dict[tuple[int, int], tuple[Batch, int, list[Deliveries]]]
+    Made = dict[tuple[int, int], tuple[SubscriptionBatch, int, list[Deliveries]]]
     """By identity of a batch, which it keeps, and number of a subscription: bytes, messages."""
 
 
@@ -56,7 +56,7 @@ class Session:
 
     def __init__(
         self,
-        subscription: Subscription,
+        subscription: DurableSubscription,
         name: ClientName,
         number: int,
         client: ClientConnection,
@@ -146,11 +146,11 @@ class Session:
         effects: list[Effect] = []
         for piece in pieces:
             if pubend in self._unknown:
-                self._find(pubend, piece.span.end if isinstance(piece, Gap) else 0)
-            elif isinstance(piece, Gap):
+                self._find(pubend, piece.span.end if isinstance(piece, LostSpan) else 0)
+            elif isinstance(piece, LostSpan):
                 effects += self._lose(pubend, piece.span)
-            if isinstance(piece, Gap):
-                effects += self._send(pubend, Batch([], [], piece.span.end), {})
+            if isinstance(piece, LostSpan):
+                effects += self._send(pubend, SubscriptionBatch([], [], piece.span.end), {})
             else:
                 effects += self._send(pubend, piece, made)
         if catch_up.is_done(stream.latest) and self._unknown <= {pubend}:
@@ -170,13 +170,13 @@ class Session:
             return []
         return [Send(self.name, Lost((self.number,), pubend, Span(start, span.end)))]
 
-    def _become_level(self, pubend: PubendName, tail: Batch) -> list[Effect]:
+    def _become_level(self, pubend: PubendName, tail: SubscriptionBatch) -> list[Effect]:
         effects = self._send(pubend, tail, {})
         del self.behind[pubend]
         self.level[pubend] = tail.through
         return [*effects, Send(self.name, CaughtUp(self.number, pubend))]
 
-    def _send(self, pubend: PubendName, batch: Batch, made: Made) -> list[Effect]:
+    def _send(self, pubend: PubendName, batch: SubscriptionBatch, made: Made) -> list[Effect]:
         """What is for this subscription alone; others of the same number may get the same."""
         key = id(batch), self.number
         if key not in made:
@@ -185,7 +185,7 @@ class Session:
         self.client.send(len(batch.events), size)
         return [Send(self.name, message) for message in messages]
 
-    def _pack(self, pubend: PubendName, batch: Batch) -> list[Deliveries]:
+    def _pack(self, pubend: PubendName, batch: SubscriptionBatch) -> list[Deliveries]:
         topic, number = self.subscription.definition.topic, self.number
         ticks, events, through = batch
         limits = self.config.batch_events_max, self.config.batch_bytes_max

@@ -1,13 +1,13 @@
-"""Subscribers: the clients connected here, their subscriptions, and what each is owed.
+"""Subscribers: the subscriptions at one broker, matched against settled batches.
 
 Theory of operation
-    A batch that has become settled is matched once against all subscriptions of its topic and
-    order; each connection then gets one message with every event that any of its subscriptions
-    wants, each event once; connections that want just the same get the same message, so that it
-    is encoded once for all. A subscription counts from a tick of each stream on. Where that lies
-    ahead of what is settled, it is *young*: what comes before does not count for it yet.
-    A client tells how much it has consumed. One that lets more than `client_queue_max` events
-    pile up loses the subscriptions that would add to it, with an error, and slows nobody else.
+    A settled batch is matched once against all subscriptions of its topic and order. Each
+    connection then gets one message with every event that any of its subscriptions wants, each
+    event once. Connections that want the same events get the same message, which is encoded once
+    for all. A subscription counts from a tick of each stream on. While that tick lies ahead of what
+    is settled, the subscription is *young*: earlier events do not count for it.
+    A client tells how much it has consumed. A client that lets more than `client_queue_max` events
+    pile up loses the subscriptions that would add to them, with an error, and slows nobody else.
 
 Invariants (checked by `check`)
     I1  a subscription is in the audience of its topic and order, and nowhere else
@@ -24,7 +24,6 @@ from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
 from gapless.core.portion import WHOLE, Portion
 from gapless.node.delivery.audience import DURABLE, Audience
-from gapless.node.delivery.connection import ClientConnection, nowhere
 from gapless.node.delivery.match_meter import MatchMeter
 from gapless.node.delivery.packing import Packing
 
@@ -38,13 +37,14 @@ if TYPE_CHECKING:
     from gapless.knowledge.subend import Settled
     from gapless.node.config import Config
     from gapless.node.delivery.audience import ConditionGroup, Key, MatchedBatch
+    from gapless.node.delivery.connections import ClientConnection, ClientConnections
     from gapless.node.delivery.packing import Share
     from gapless.node.delivery.session import Session
 
 BATCH_SIZES = 32
 
 NOBODY: list[int] = []
-"""Who takes an event that no durable subscription wants; nothing is ever added to it."""
+"""The takers of an event that no durable subscription wants; nothing is ever added to it."""
 
 
 class Delivered(NamedTuple):
@@ -59,44 +59,33 @@ class Subscribers:
     """All subscriptions at one broker."""
 
     def __init__(
-        self, config: Config, attributes_of: Callable[[EventBatch], Sequence[Attributes]]
+        self,
+        config: Config,
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
+        connections: ClientConnections,
     ) -> None:
         self.config = config
         self.attributes_of = attributes_of
-        self.clients: dict[ClientName, ClientConnection] = {}
+        self.clients = connections
         self.audiences: dict[tuple[TopicName, Order], Audience] = {}
         self.meter = MatchMeter(config)
         self._owners: dict[Key, str] = {}  # of those subscriptions whose owner is known
         self.sessions: dict[int, Session] = {}  # by number: durable ones with a client
-        self.sessions_of: dict[ClientName, dict[int, Session]] = {}  # the same by client
-        self._sessions_at: dict[TopicName, dict[int, Session]] = {}  # and by topic
+        self.sessions_of: dict[ClientName, dict[int, Session]] = {}  # by client, then its number
+        self._sessions_at: dict[TopicName, dict[int, Session]] = {}  # by topic, then number
         self.durable_count = 0
         self.subscription_count = 0
         self._young: dict[TopicName, dict[PubendName | None, dict[Key, int]]] = {}
-        self.dropped: list[tuple[TopicName, Key]] = []  # removed, and whoever cares to be told
-        self._delivered_before = 0  # to clients that are gone
+        self.dropped: list[tuple[TopicName, Key]] = []  # removed since `take_dropped`
         self.ended_slow = 0
         self.batch_sizes = [0] * BATCH_SIZES  # how many batches had less than 2^i events
         self._batch_longest = 0
 
-    @property
-    def delivered(self) -> int:
-        """Events so far, to all clients there were, live and by catch-up."""
-        return self._delivered_before + sum(each.delivered for each in self.clients.values())
-
-    def connect(
-        self,
-        name: ClientName,
-        owner: str = "",
-        administers: Callable[[str], bool] = nowhere,
-    ) -> None:
-        self.clients.setdefault(name, ClientConnection(owner, administers))
-
     def disconnect(self, name: ClientName) -> None:
-        client = self.clients.pop(name, None)
-        self._delivered_before += client.delivered if client else 0
-        for number, place in client.subscriptions.items() if client else ():
-            self._remove(place, (name, number))
+        """A client is gone: remove its anonymous subscriptions and its connection."""
+        for number in list(self.clients[name].subscriptions) if name in self.clients else ():
+            self.remove(name, number)
+        self.clients.disconnect(name)
 
     def add(
         self,
@@ -150,7 +139,7 @@ class Subscribers:
             self._remove(place, key)
 
     def attach(self, session: Session) -> None:
-        """A client came to a durable subscription."""
+        """A client is attached to a durable subscription."""
         number, topic = session.subscription.number, session.subscription.definition.topic
         self.sessions[number] = session
         self.sessions_of.setdefault(session.name, {})[session.number] = session
@@ -158,7 +147,7 @@ class Subscribers:
         self.audiences[topic, "publisher"].attach(number)
 
     def detach(self, session: Session) -> None:
-        """It left; the subscription goes on, unless it is gone already."""
+        """The client left; the subscription goes on, unless it has ended."""
         number, topic = session.subscription.number, session.subscription.definition.topic
         del self.sessions[number], self.sessions_of[session.name][session.number]
         if not self.sessions_of[session.name]:
@@ -190,8 +179,13 @@ class Subscribers:
         if not len(self.audiences[place]):
             del self.audiences[place]
 
+    def take_dropped(self) -> list[tuple[TopicName, Key]]:
+        """The subscriptions that were removed since this was last asked for."""
+        dropped, self.dropped = self.dropped, []
+        return dropped
+
     def of_topic(self, topic: TopicName) -> list[Key]:
-        """Those of clients, without the durable ones."""
+        """The anonymous subscriptions of a topic."""
         return [
             (name, number)
             for name, client in self.clients.items()
@@ -202,8 +196,10 @@ class Subscribers:
     def wants(self, topic: TopicName, order: Order) -> bool:
         return (topic, order) in self.audiences
 
-    def consumed(self, name: ClientName, count: int) -> None:
+    def consumed(self, name: ClientName, count: int) -> bool:
+        """Note what a client has consumed. Does it catch up at any named subscription?"""
         self.clients[name].consume(count)
+        return any(session.behind for session in self.sessions_of.get(name, {}).values())
 
     def deliver(
         self, topic: TopicName, pubend: PubendName | None, settled: Settled, through: int
@@ -280,7 +276,7 @@ class Subscribers:
         pubend: PubendName | None,
         young: dict[Key, int],
     ) -> None:
-        """Who of those that are connected gets which event."""
+        """Give each connected client the events that it gets."""
         first = ticks[indices[0]]
         for key in group.connected:
             start = young.get(key, 0) if young else 0
@@ -298,7 +294,8 @@ class Subscribers:
                 shares.setdefault(session.name, []).append((session.number, wanted))
 
     def _grow_up(self, topic: TopicName, pubend: PubendName | None, through: int) -> dict[Key, int]:
-        """Those that were young up to now; who starts below `through` is not from here on."""
+        """The subscriptions that were young up to now. A subscription that starts below `through`
+        is not young from here on."""
         starts = self._young.get(topic)
         young = starts.get(pubend) if starts is not None else None
         if starts is None or young is None:
@@ -311,7 +308,7 @@ class Subscribers:
         return young
 
     def is_too_slow(self, client: ClientConnection, count: int, size: int) -> bool:
-        """Would it be more than may pile up? One that has consumed everything never is."""
+        """Would more pile up than may? A client that has consumed everything is never too slow."""
         if not client.outstanding:
             return False
         config, size = self.config, size + client.outstanding_bytes
@@ -321,7 +318,7 @@ class Subscribers:
     def tell_position(
         self, topic: TopicName, pubend: PubendName | None, through: int
     ) -> list[Effect]:
-        """Tell those to whom nothing was delivered for a while that nothing matched."""
+        """Tell the clients that got nothing for a while that nothing matched."""
         effects: list[Effect] = []
         for name in sorted(self._names(topic, order_of(pubend))):
             client = self.clients[name]
@@ -333,10 +330,10 @@ class Subscribers:
     def _names(self, topic: TopicName, order: Order) -> set[ClientName]:
         """The clients that take part in a topic and order."""
         audience = self.audiences.get((topic, order))
-        found = set(audience.clients) if audience is not None else set()
+        names = set(audience.clients) if audience is not None else set()
         for session in self._sessions_at.get(topic, {}).values() if order == "publisher" else ():
-            found.add(session.name)
-        return found
+            names.add(session.name)
+        return names
 
     def _takers(self, topic: TopicName, order: Order) -> dict[ClientName, tuple[int, ...]]:
         """The subscriptions of a topic and order, by client."""

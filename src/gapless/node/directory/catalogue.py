@@ -1,20 +1,20 @@
-"""The catalogue: which topics there are, as one broker knows, and who decides it.
+"""The catalogue: which topics there are, as one broker knows, and which broker decides.
 
 Theory of operation
-    Each name has one owner among the brokers (`owner`). It alone creates and deletes a topic of
-    that name: it writes the entry down, and only then answers and tells its neighbours. So two
-    unlike creations cannot both win, and no agreement is needed. Everybody who learns an entry
-    that is newer than his own writes it down and passes it on; and neighbours compare digests of
-    their catalogues with each ping, and where those stay unlike, send each other everything.
-    So all catalogues become alike. Topics of the network file are known to all from the start.
-    A broker that is asked for a topic it does not know asks the owner before it says no for good:
-    what a client has created is there for it at every broker at once.
-    That a topic was deleted is remembered for `topic_forget`, so that nobody who was away meanwhile
-    brings it back; then everybody forgets it, by its own clock, and the name takes no room. How
-    high the incarnations of forgotten names were is written down (`floor`): a name that comes back
-    begins above. If someone who was away for longer brings a forgotten topic back, the owner of the
+    Each name has one owner among the brokers (`owner`). The owner alone creates and deletes a topic
+    of that name: it writes the entry down, and only then answers and tells its neighbours. So two
+    different creations cannot both win, and no agreement is needed. A broker that learns an entry
+    newer than its own writes it down and passes it on. Neighbours compare digests of their
+    catalogues with each ping; if the digests stay different, they send each other everything. So
+    all catalogues become equal. All brokers know the topics of the network file from the start.
+    A broker that is asked about an unknown topic asks the owner before it says no for good: a topic
+    that a client has created is there for this client at every broker at once.
+    A deletion is remembered for `topic_forget`, so that no broker that was away brings the topic
+    back. Then each broker forgets it, by its own clock, and the name takes no room. The highest
+    incarnation of all forgotten names is written down (`floor`): a name that comes back begins
+    above it. If a broker that was away for longer brings a forgotten topic back, the owner of the
     name sees an incarnation that it must have forgotten, and deletes the topic again.
-    Topics and pubends are counted for whoever created them: each principal has a share.
+    Topics and pubends are charged to the principal that created them: each has a share.
 
 Invariants (checked by `check`)
     I1  entries only ever grow: of one name, the higher incarnation stays
@@ -65,7 +65,7 @@ NEWS_BYTES_MAX = 1 << 20
 """Entries in one message, and about their bytes; more go into several."""
 
 ASKED_MAX = 1_000
-"""Names about which an owner was asked lately, or said no; beyond it the oldest is forgotten."""
+"""Names about which we asked an owner lately, or got a no; beyond it the oldest is forgotten."""
 
 
 class EntryPersisted(Message, frozen=True):
@@ -140,7 +140,7 @@ class Catalogue:
         self.digest ^= digest_of(entry) ^ (digest_of(old) if old is not None else 0)
         self._count(old, entry)
         self.entries[entry.name] = entry
-        self.routing.catalogue_digest = self.digest
+        self.routing.announce_catalogue(self.digest)
         self._denied.pop(entry.name, None)
         if entry.is_deleted and entry.deleted_us:
             heappush(self._tombs, (entry.deleted_us, entry.name))
@@ -172,7 +172,7 @@ class Catalogue:
             if entry is None or name in self.writing or not self._is_outdated(entry, now):
                 continue  # it is there again, or was deleted again
             self.digest ^= digest_of(entry)
-            self.routing.catalogue_digest = self.digest
+            self.routing.announce_catalogue(self.digest)
             self._count(entry, None)
             del self.entries[name]
             self.floor = max(self.floor, entry.incarnation)
@@ -281,8 +281,14 @@ class Catalogue:
         """It is told of topics that need no host, from now on."""
         self.newcomers[newcomer] = None
         static = [entry_of(self.network.topic[name]) for name in sorted(self.static)]
-        known = [entry for entry in (*static, *self.entries.values()) if entry.service != "durable"]
-        return self._tell(newcomer, tuple(known))
+        served = [
+            entry for entry in (*static, *self.entries.values()) if entry.service != "durable"
+        ]
+        return self._tell(newcomer, tuple(served))
+
+    def farewell(self, newcomer: BrokerName) -> None:
+        """The link to a broker broke: it is told nothing more, if it was a newcomer."""
+        self.newcomers.pop(newcomer, None)
 
     def _tell(self, peer: BrokerName, entries: tuple[TopicEntry, ...]) -> list[Effect]:
         effects: list[Effect] = []
@@ -349,8 +355,8 @@ class Catalogue:
         if message.entry is None or message.entry.is_deleted:
             until = Instant(now + self.config.topic_denied)
             remember(self._denied, message.topic, until, ASKED_MAX)
-        found = [message.entry] if message.entry is not None else []
-        return self.learn(message.sender, found, now)
+        entries = [message.entry] if message.entry is not None else []
+        return self.learn(message.sender, entries, now)
 
     def check(self, portion: Portion = WHOLE) -> None:
         digest = 0
@@ -359,8 +365,8 @@ class Catalogue:
             self._check_static(entry)
         if portion.is_whole:
             assert digest == self.digest == self.routing.catalogue_digest, "I2"
-        made = [entry for entry in self.entries.values() if entry.name not in self.static]
-        assert self.names.total == len(made) + len(self.static), "I4"
+        created = [entry for entry in self.entries.values() if entry.name not in self.static]
+        assert self.names.total == len(created) + len(self.static), "I4"
         self.names.check()
         self.pubends.check()
 
@@ -401,8 +407,8 @@ def encode(entry: TopicEntry) -> bytes:
 
 def fact_of(entry: TopicEntry) -> bytes:
     """As it is written down."""
-    known = {"owner": entry.owner, "deleted_us": entry.deleted_us}
-    more = {name: value for name, value in known.items() if value}
+    details = {"owner": entry.owner, "deleted_us": entry.deleted_us}
+    more = {name: value for name, value in details.items() if value}
     return json.dumps(json.loads(encode(entry)) | more, sort_keys=True).encode()
 
 

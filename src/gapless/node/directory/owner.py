@@ -1,8 +1,8 @@
 """Owners: which broker decides about a topic's name, and which host its pubends.
 
 Every name ranks the brokers that may host pubends, each differently (rendezvous hashing). The first
-is the owner of the name; the pubends go round the ranking, so that most topics live where they are
-decided about. All brokers of a network work out the same, and need not agree on anything.
+is the owner of the name. The pubends go round the ranking, so that most topics live at their owner.
+All brokers of a network compute the same ranking, and need not agree on anything.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def ranking(network: Network, topic: TopicName) -> list[BrokerName]:
-    """Those that may own and host, the owner first; empty if nobody may.
+    """The brokers that may own the name and host its pubends, the owner first; may be empty.
 
-    A broker that hosts is alone in its cell. Those that have no subscribers come into question
-    alone where there are any: they have the time.
+    A host is alone in its cell. If there are candidates without subscribers, only they count: they
+    have the time.
     """
     alone = [cell for cell in network.cells if len(cell.brokers) == 1]
     chosen = [cell for cell in alone if not cell.subscribers] or alone

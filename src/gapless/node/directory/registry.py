@@ -3,18 +3,19 @@ keeps it.
 
 Theory of operation
     Each name has one registrar among the brokers that host subscribers, by rendezvous hashing, as
-    topics have owners. It answers when what it has noted is durable, and not before. A name that
-    nobody has goes to the first who claims it. Statements about a name are ordered by its count
-    of moves, so that they may come late, twice or in any order. A life that ends raises `floor`,
-    the count at which the next begins, of whichever name: so what is still under way about one
-    that is over never meets the next, and no names need be remembered that are nowhere. (It leaves
-    room for one move: a copy may be on its way when a subscription is ended.)
-    A claim of who is noted already is a new one only if it is younger than the one that is noted:
-    that broker has crashed before it made the subscription, or has ended it since.
-    Who claims a name that was at home with it says where it went. If that life is over, that leads
-    to a broker which would end the next one in its stead; so the newest ends are remembered.
-    An entry that leads to a broker which has no such subscription is no harm: who is sent there
-    finds that broker claim the name, and get it. One that is missing would be.
+    topics have owners. The registrar answers when its note is durable, not before. A free name goes
+    to the first broker that claims it. Statements about a name are ordered by its count of moves,
+    so that they may come late, twice or in any order. A life that ends raises `floor`, the count
+    at which the next life of any name begins. So messages about a life that is over never meet the
+    next one, and the registrar need not remember names that are nowhere. (`floor` leaves room for
+    one move: a copy may be on its way when a subscription ends.)
+    A claim by the broker that is noted already is a new claim only if it is younger than the noted
+    one: that broker crashed before it made the subscription, or has ended it since.
+    A broker that claims a name which was at home with it says where the name went. If that life is
+    over, its statement leads to a broker that would end the next life; so the registrar remembers
+    the newest ends.
+    An entry that leads to a broker without such a subscription does no harm: a client that is sent
+    there makes that broker claim the name. A missing entry would do harm.
 
 Invariants (checked by `check`)
     I1  of one name the statement of the highest rank stays, until it is freed
@@ -98,8 +99,8 @@ class Registry:
 
     def find(self, name: SubscriptionName) -> NameEntry | None:
         """Where the name is at home, as far as is noted; brokers that are no more do not count."""
-        found = newer(self.entries.get(name), self.own(name))
-        return found if found is not None and found.home in self.network.cell_of else None
+        newest = newer(self.entries.get(name), self.own(name))
+        return newest if newest is not None and newest.home in self.network.cell_of else None
 
     # --- what is asked by other brokers -----------------------------------------------------------
 
@@ -157,19 +158,19 @@ class Registry:
 
     def decide(self, question: NameQuestion) -> NameEntry | None:
         """What is to be noted of the name from now on."""
-        now, known = self.find(question.name), question.known
+        now, stated = self.find(question.name), question.known
         if question.want == "free":
-            if known is None or (now is not None and now.rank > known.rank):
+            if stated is None or (now is not None and now.rank > stated.rank):
                 return now
-            self.floor = max(self.floor, known.moves + 2)
-            moves = max(known.moves, self._freed.get(question.name, -1))
+            self.floor = max(self.floor, stated.moves + 2)
+            moves = max(stated.moves, self._freed.get(question.name, -1))
             remember(self._freed, question.name, moves, FREED_MAX)
             return None
-        if question.want == "claim" and known is not None:
-            known = known if known.moves > self._freed.get(question.name, -1) else None
-        if known is not None and self.is_news(now, known):
-            owner = known.owner or (now.owner if now is not None else "")
-            now = replace(known, owner=owner)
+        if question.want == "claim" and stated is not None:
+            stated = stated if stated.moves > self._freed.get(question.name, -1) else None
+        if stated is not None and self.is_news(now, stated):
+            owner = stated.owner or (now.owner if now is not None else "")
+            now = replace(stated, owner=owner)
         if question.want != "claim":
             return now
         claim = (question.epoch, question.number)

@@ -1,7 +1,7 @@
 """InterestTable: all topics' interest at one broker, and the edges that filter by it.
 
-Every message of knowledge passes here twice: on its way in its vector is learnt, on its way out to
-a neighbour it gets what that one must be told of it.
+Every message of knowledge passes here twice. On its way in, the broker learns its vector. On its
+way out to a neighbour, the message gets what this neighbour must learn of the vector.
 
 Invariants (checked by `check`): those of `Machines`.
 Cost: a step costs the topics that it touches.
@@ -18,55 +18,41 @@ from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName
 from gapless.core.portion import WHOLE, Portion
-from gapless.knowledge.outgoing import Edge
+from gapless.knowledge.neighbours import Edge
 from gapless.node.deadlines import Machines
 from gapless.node.durable.topic_interest import TopicInterest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gapless.core.broker_messages import DigestNack
     from gapless.core.events import Attributes
     from gapless.core.identity import CellName, Instant, PubendName, TopicName
-    from gapless.core.store import Store
     from gapless.filters.filter import Filter
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.durable.topic_interest import Key
-    from gapless.node.network import Network, Topic
-    from gapless.node.parts import Parts
-    from gapless.node.routing import Routing
+    from gapless.node.network import Topic
 
 
 class InterestTable(Edge):
     """By topic. Empty where the configuration says that brokers let everything pass."""
 
-    def __init__(
-        self,
-        name: BrokerName,
-        network: Network,
-        store: Store,
-        config: Config,
-        routing: Routing,
-        parts: Parts,
-        now: Instant,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-    ) -> None:
+    def __init__(self, context: Context) -> None:
         self.by_topic: Machines[TopicName, TopicInterest] = Machines()
         self.by_label: dict[TopicName, TopicInterest] = {}
         self._by_pubend: dict[PubendName, TopicInterest] = {}
         self._touched: dict[TopicName, None] = {}  # where something was asked for in this step
-        self._attributes_of = attributes_of
+        self._attributes_of = context.encoding.attributes_of
         self._decoded: tuple[Sequence[bytes], Sequence[Attributes]] = ((), [])
-        self._propagates = config.propagates
-        self._made_of = name, network, store, config, routing, parts
-        for topic in network.topic.values():
-            self.add(topic, now)
+        self._context = context
+        for topic in context.network.topic.values():
+            self.add(topic, context.started)
 
     def add(self, topic: Topic, now: Instant) -> TopicInterest | None:
         """Another topic; None where nothing is propagated."""
-        if not self._propagates or topic.service != "durable":
+        if not self._context.config.propagates or topic.service != "durable":
             return None
-        interest = TopicInterest(topic, *self._made_of, now, self.by_topic.moved)
+        interest = TopicInterest(topic, self._context, now, self.by_topic.moved)
         self.by_topic[topic.name] = self.by_label[topic.label] = interest
         for pubend in topic.pubends:
             self._by_pubend[pubend.name] = interest
@@ -140,7 +126,7 @@ class InterestTable(Edge):
     def learn(
         self, sender: BrokerName, knowledge: Knowledge, now: Instant
     ) -> tuple[Knowledge, list[Effect]]:
-        """Take in the vector of a message; the message without it, for our own machines."""
+        """Take in the vector of a message. Returns the message without it, for our own machines."""
         interest = self._by_pubend.get(knowledge.pubend)
         if interest is None:
             return knowledge, []
@@ -150,7 +136,7 @@ class InterestTable(Edge):
         return knowledge, effects
 
     def dressed(self, effects: list[Effect]) -> list[Effect]:
-        """The same effects, with what each neighbour must be told of vectors."""
+        """These effects, with what each neighbour must learn of vectors added to messages."""
         return [
             self._dressed(effect)
             if isinstance(effect, Send) and isinstance(effect.message, Knowledge | Sideways)
@@ -182,9 +168,9 @@ class InterestTable(Edge):
         return [effect for each in self.by_topic.ripe(now) for effect in each.fire(now)]
 
     def tell_again(self, peer: BrokerName, now: Instant) -> list[Effect]:
-        """A neighbour answers over a new link: what it was told before may not have come, so it is
-        told everything, as if it had asked."""
-        cell = self._made_of[1].cell_of[peer].name
+        """A neighbour answers over a new link. Earlier messages may be lost: send it everything, as
+        if it had asked."""
+        cell = self._context.network.cell_of[peer].name
         nack = SubscriptionNack(cell)
         effects: list[Effect] = []
         for each in self.by_topic.values():
@@ -193,7 +179,7 @@ class InterestTable(Edge):
         return effects
 
     def forget_peer(self, peer: BrokerName) -> None:
-        """The link to a neighbour broke: what it was told may not have come."""
+        """The link to a neighbour broke: what we sent last may be lost."""
         for each in self.by_topic.values():
             each.vectors.announcer.forget_peer(peer)
 

@@ -1,7 +1,7 @@
 """Roster: which names the pubends of a broker remember, and how an administrator removes some.
 
-A pubend has room for so many names of publishers and producers, and for so many open transactions.
-This part lists them for whoever runs the broker, and strikes off what nobody needs.
+A pubend has room for a limited number of publishers, producers and open transactions. This part
+lists them for an administrator, and strikes off the names that nobody needs.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from gapless.node.redirect import bound_pubend, refuse_elsewhere, refuse_unknown
 
 if TYPE_CHECKING:
     from gapless.core.effects import Write
-    from gapless.core.identity import ClientName, Instant
+    from gapless.core.identity import ClientName, Instant, PubendName
     from gapless.core.roster_messages import RosterKind, RosterRequest
     from gapless.knowledge.pubend import Pubend
-    from gapless.node.durable.streams import Streams
-    from gapless.node.network import Network
+    from gapless.node.context import Context
+    from gapless.node.deadlines import Machines
 
 
 class Rosters:
     """The names that are remembered at one broker."""
 
-    def __init__(self, network: Network, streams: Streams) -> None:
-        self.network = network
-        self.streams = streams
+    def __init__(self, context: Context, pubends: Machines[PubendName, Pubend]) -> None:
+        self.network = context.network
+        self.pubends = pubends
 
     def receive(self, client: ClientName, message: RosterRequest, now: Instant) -> list[Effect]:
         topic = self.network.topic.get(message.topic)
         if topic is None:
             return refuse_unknown(client, message, message.topic, self.network)
-        pubends = self.streams.pubends
+        pubends = self.pubends
         if isinstance(message, RosterQuery):
             here = [pubends[each.name] for each in topic.pubends if each.name in pubends]
             if not here and topic.pubends:
                 problem = f"no pubend of topic {message.topic!r} is hosted at this broker"
                 hosts = [each.host for each in topic.pubends]
                 return refuse_elsewhere(client, message, problem, hosts)
-            found = [entry for pubend in here for entry in entries(pubend, message.of)]
-            listed = tuple(found[:ROSTER_ENTRIES_MAX])
-            return [Send(client, Roster(message.request, listed, len(found) > len(listed)))]
+            names = [entry for pubend in here for entry in entries(pubend, message.of)]
+            listed = tuple(names[:ROSTER_ENTRIES_MAX])
+            return [Send(client, Roster(message.request, listed, len(names) > len(listed)))]
         if not topic.pubends:
             problem = f"a {topic.service} topic remembers no names"
             return [Send(client, Refused(message.request, problem, "Nothing is to be done."))]
@@ -69,8 +69,8 @@ def entries(pubend: Pubend, of: RosterKind) -> list[RosterEntry]:
     if of == "publishers":
         publishers = pubend.publishers
         return [
-            RosterEntry(each, name, known.next, publishers.owner(each), known.heard_at)
-            for each, known in sorted(publishers.durable.items())
+            RosterEntry(each, name, publisher.next, publishers.owner(each), publisher.heard_at)
+            for each, publisher in sorted(publishers.records.items())
         ]
     if of == "producers":
         return [
@@ -79,7 +79,7 @@ def entries(pubend: Pubend, of: RosterKind) -> list[RosterEntry]:
         ]
     return [
         RosterEntry(producer, name, number, slot.owner, slot.touched, slot.size)
-        for (producer, number), slot in sorted(transactions.stages.open.items())
+        for (producer, number), slot in sorted(transactions.stages.open_slots.items())
     ]
 
 

@@ -1,9 +1,9 @@
-"""Beginnings: where a broker that hosts subscribers starts, at each pubend.
+"""Start points: where a broker that hosts subscribers starts, at each pubend.
 
 Theory of operation
-    A broker that comes up knows nothing of any pubend. It asks each one, by way of the cells
-    between, where it stands; from there on nothing is lost to it, so that is where its first
-    subscriptions start. Whatever else it hears may be old, and lie before what is released.
+    A broker that comes up knows nothing of any pubend. It asks each pubend, by way of the cells
+    between, where it stands. From there on the broker loses nothing, so its first subscriptions
+    start there. All other messages may be old, and may lie before what is released.
     A question is repeated under a new number until it is answered; other answers do not count.
 
 Source: docs/protocols/durable-subscriptions.md, 3.4 (a new broker asks first where
@@ -21,27 +21,24 @@ if TYPE_CHECKING:
     from gapless.core.broker_messages import StartReply
     from gapless.core.effects import Effect
     from gapless.core.identity import PubendName
-    from gapless.node.config import Config
-    from gapless.node.network import Cell, Network
-    from gapless.node.routing import Routing
+    from gapless.node.context import Context
+    from gapless.node.network import Cell
 
 
 class PubendStarts:
-    """The pubends of which one broker does not know yet where they stand."""
+    """The pubends whose positions one broker does not know yet."""
 
-    def __init__(
-        self, network: Network, cell: Cell, config: Config, routing: Routing, now: Instant
-    ) -> None:
-        self.network = network
+    def __init__(self, context: Context, cell: Cell) -> None:
+        self.network = context.network
         self.cell = cell.name
-        self.config = config
-        self.routing = routing
+        self.config = context.config
+        self.routing = context.routing
         self.asked: dict[PubendName, int] = {}  # the number of the last question
         self.deadline: Instant | None = None
         self._has_subscribers = cell.subscribers
 
     def add(self, pubend: PubendName, now: Instant) -> None:
-        """Another pubend, to be asked at once."""
+        """Ask a new pubend at once."""
         if self._has_subscribers:
             self.asked[pubend] = 0
             self.deadline = now
@@ -50,7 +47,7 @@ class PubendStarts:
         self.asked.pop(pubend, None)
 
     def fire(self, now: Instant) -> list[StartQuery]:
-        """What to ask, or to ask again."""
+        """The questions to send, or to repeat."""
         if self.deadline is None or now < self.deadline:
             return []
         self.deadline = Instant(now + self.config.start_repeat) if self.asked else None
@@ -58,7 +55,7 @@ class PubendStarts:
         return [StartQuery(pubend, self.cell, number) for pubend, number in self.asked.items()]
 
     def hurry(self, now: Instant) -> None:
-        """What was asked may be lost: ask again now."""
+        """Our questions may be lost: repeat them now."""
         self.deadline = now if self.asked else None
 
     def receive_reply(self, reply: StartReply) -> bool:

@@ -1,16 +1,16 @@
-"""Streams: every pubend's stream through this broker, from its source to those who want it.
+"""Streams: every pubend's stream through this broker, from its source to its subscribers.
 
 Theory of operation
-    For each pubend there is a relay. At its host the relay's upstream is the pubend itself; where
-    subscribers are hosted, their subend (and the merge of their topic, if anyone wants a total
-    order) stand below the relay like any other cell. Machines return what is to be sent; what is
-    for a machine of this same broker is handed over at once, the rest goes to routing.
-    Where a pubend stands when this broker comes up, and its subscribers start, is asked for
-    (`beginnings`); where durable subscriptions were here before, it goes on from there.
+    For each pubend there is a relay. At its host the relay's upstream is the pubend itself. Where
+    subscribers are hosted, their subend (and the merge of their topic, if any subscription wants a
+    total order) stands below the relay like any other cell. Machines return what to send. A message
+    for a machine of this broker is handed over at once, the rest goes to routing.
+    When this broker comes up, it asks where each pubend stands (`start_points`), and its
+    subscribers start there. If durable subscriptions were here before, it goes on where they were.
 
 Invariants (checked by `check`): those of the machines, and
-    I1  a merge exists exactly while someone wants the topic in total order
-    I2  who catches up knows the logs that are here, and no others
+    I1  a merge exists exactly while some subscription wants the topic in total order
+    I2  catch-ups know the logs that are here, and no others
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gapless.core.identity import Instant
 from gapless.core.outgoing import ToBroker, ToCell
 from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import TICK_MAX
-from gapless.knowledge.outgoing import (
+from gapless.knowledge.neighbours import (
     CATCH_UP,
     LOCAL,
     PUBLISHER_ORDER,
@@ -42,6 +42,7 @@ from gapless.knowledge.outgoing import (
     TOTAL_ORDER,
     Outgoing,
 )
+from gapless.knowledge.relay import RelayPlace
 from gapless.knowledge.retention import Policy
 from gapless.node.deadlines import Machines, earliest
 from gapless.node.delivery.pace import Pace
@@ -51,26 +52,22 @@ from gapless.node.durable.start_points import PubendStarts
 if TYPE_CHECKING:
     from gapless.core.broker_messages import Routed
     from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
-    from gapless.core.store import Store
     from gapless.knowledge.merge import Merge
     from gapless.knowledge.pubend import Persisted, Pubend
     from gapless.knowledge.relay import Relay
     from gapless.knowledge.stages import Staged
     from gapless.knowledge.subend import Subend
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
     from gapless.node.durable.interest_table import InterestTable
     from gapless.node.epoch import Epoch
-    from gapless.node.network import Network, Topic
     from gapless.node.network import PubendEntry as PubendEntry
-    from gapless.node.parts import Parts
-    from gapless.node.routing import Routing
+    from gapless.node.network import Topic
     from gapless.node.subscriptions.attachments import Attachments
-    from gapless.node.subscriptions.durables import Durables
-    from gapless.node.subscriptions.moves import HandOvers
+    from gapless.node.subscriptions.moves import Moves
 
 CARRIED_MAX = 100_000
-"""Messages handed over in one step; more would be our own machines asking each other for ever."""
+"""Messages that machines hand each other in one step; more would be an endless loop of theirs."""
 
 
 class Streams:
@@ -78,88 +75,67 @@ class Streams:
 
     def __init__(
         self,
-        name: BrokerName,
-        network: Network,
-        config: Config,
-        store: Store,
-        routing: Routing,
+        context: Context,
         subscribers: Subscribers,
         interests: InterestTable,
-        durables: Durables,
         attachments: Attachments,
-        hand_overs: HandOvers,
-        epoch: Epoch,
-        parts: Parts,
-        now: Instant,
-        *,
-        shadow: bool,
+        moves: Moves,
     ) -> None:
-        self.name = name
-        self.network = network
-        self.config = config
-        self.routing = routing
+        self.name = context.name
+        self.network = context.network
+        self.config = context.config
+        self.routing = context.routing
         self.subscribers = subscribers
         self.interests = interests
-        self.durables = durables
+        self.named = attachments.named
         self.attachments = attachments
-        self.hand_overs = hand_overs
-        self.parts = parts
-        self.shadow = shadow and not config.propagates
-        self.cell = network.cell_of[name]
+        self.moves = moves
+        self.parts = context.parts
+        self.cell = context.network.cell_of[context.name]
         self.relays: Machines[PubendName, Relay] = Machines()
         self.pubends: Machines[PubendName, Pubend] = Machines()
         self.subends: Machines[PubendName, Subend] = Machines()
         self.merges: Machines[TopicName, Merge] = Machines()
-        self.pace = Pace(config)
-        self._part = config.batch_events_max, config.answer_bytes_max  # delivered in one step
+        self.pace = Pace(context.config)
+        self._part = (
+            self.config.batch_events_max,
+            self.config.answer_bytes_max,
+        )  # delivered in one step
         self.published = 0  # events that became durable here
-        self.beginnings = PubendStarts(network, self.cell, config, routing, now)
-        self.tell_due = Instant(now + config.silence_flush)
-        self.epoch = epoch.number
+        self.beginnings = PubendStarts(context, self.cell)
+        self.tell_due = Instant(context.started + self.config.silence_flush)
+        self.epoch = context.epoch.number
         self._reports = 0
-        self._store = store
-        self._strict = shadow
-        self.is_mute = not epoch.is_durable
-        attachments.behind.released_of = self.released_of
-        for topic in network.topic.values():
-            self.add(topic, now)
+        self._store = context.store
+        self.is_mute = not context.epoch.is_durable
+        attachments.catch_ups.released_of = self.released_of
+        for topic in self.network.topic.values():
+            self.add(topic, context.started)
 
     # --- topics -----------------------------------------------------------------------------------
 
     def add(self, topic: Topic, now: Instant) -> None:
-        """The machines of another topic, as the disk has them."""
+        """Make the machines of a new topic, as the disk has them."""
         for pubend in topic.pubends:
             relay = self.relays[pubend.name] = self._make_relay(pubend)
             relay.reporter.is_mute = self.is_mute and relay.upstream != SOURCE
             if pubend.host == self.name:
-                made = self.pubends[pubend.name] = self._make_pubend(pubend, topic, now)
-                self.attachments.behind.logs[pubend.name] = made.stream
+                hosted = self.pubends[pubend.name] = self._make_pubend(pubend, topic, now)
+                self.attachments.catch_ups.add_log(pubend.name, hosted.stream)
             self.beginnings.add(pubend.name, now)
-            stream = self.durables.streams.get(pubend.name)
+            stream = self.named.streams.get(pubend.name)
             if stream is not None:  # it goes on where it was
                 self._start(pubend.name, stream.latest, now)
 
     def _make_relay(self, pubend: PubendEntry) -> Relay:
         """A pubend's stream through this broker."""
-        network, config = self.network, self.config
+        network = self.network
         upstream = network.upstream(pubend, self.cell.name) or SOURCE
         below = network.downstream(pubend, self.cell.name)
         if self.cell.subscribers:
             below = (*below, PUBLISHER_ORDER)
-        # A tick that was filtered once may pass another time, so that only what comes from the
-        # pubend itself can be held to the strict lattice.
-        strict = self._strict and (upstream == SOURCE or not config.propagates)
-        return self.parts.relay(
-            pubend.name,
-            self.name,
-            self.cell.name,
-            upstream,
-            below,
-            config,
-            self.interests,
-            epoch=self.epoch,
-            shadow=strict,
-        )
+        place = RelayPlace(self.name, self.cell.name, upstream, below)
+        return self.parts.relay(pubend.name, place, self.config, self.interests, epoch=self.epoch)
 
     def _make_pubend(self, pubend: PubendEntry, topic: Topic, now: Instant) -> Pubend:
         """A pubend that this broker hosts, as its disk has it."""
@@ -170,7 +146,7 @@ class Streams:
         self.merges.pop(topic.name, None)
         for pubend in topic.pubends:
             self.beginnings.remove(pubend.name)
-            self.attachments.behind.logs.pop(pubend.name, None)
+            self.attachments.catch_ups.remove_log(pubend.name)
             for machines in (self.relays, self.pubends, self.subends):
                 machines.pop(pubend.name, None)
 
@@ -211,7 +187,7 @@ class Streams:
                 self.pubends[name].acknowledge(message.delivered, now, message.released)
                 return [], []
             case _:
-                raise AssertionError(f"{message} is nothing for a pubend")
+                raise AssertionError(f"{message} is not for a pubend")
 
     def spread(self, knowledge: list[Knowledge], now: Instant) -> list[Outgoing]:
         return [
@@ -235,7 +211,7 @@ class Streams:
         message = item.message
         if item.cell == CATCH_UP:
             assert isinstance(message, Knowledge)
-            self.attachments.behind.receive_knowledge(message, now)
+            self.attachments.catch_ups.receive_knowledge(message, now)
             return [], []
         merging = item.cell == TOTAL_ORDER
         topic = self.network.pubends[message.pubend].topic
@@ -249,7 +225,7 @@ class Streams:
                 nacks = self._subend(item).expect(tick, now)
                 self.acknowledge(name, item.cell, self._subend(item).taken, now)
             case _:
-                raise AssertionError(f"{message} is nothing for subscribers")
+                raise AssertionError(f"{message} is not for subscribers")
         out = self.ask(item.cell, nacks, now) if nacks else []
         return self.deliver(topic, message.pubend, merging=merging, now=now), out
 
@@ -283,7 +259,7 @@ class Streams:
                 self.acknowledge(name, TOTAL_ORDER, merge.position, now)
             return self.subscribers.deliver(topic, None, settled, merge.position).effects
         subend = self.subends[pubend]
-        if subend.horizon <= subend.taken or self.durables.is_full(pubend):
+        if subend.horizon <= subend.taken or self.named.is_full(pubend):
             return []
         if self.pace.holds(pubend, subend.stream.event_count, subend.stream.size, now):
             return []
@@ -292,15 +268,15 @@ class Streams:
             return []
         before, settled = subend.taken, subend.take(through, now)
         done = self.subscribers.deliver(topic, pubend, settled, subend.taken)
-        self.pace.spend(len(done.effects), now, behind=bool(self.attachments.behind))
+        self.pace.spend(len(done.effects), now, behind=bool(self.attachments.catch_ups))
         takers, slow = done.takers, done.slow
         if settled.lost:  # named subscriptions all take it, and catch up to be told that it is lost
-            settled, takers = self.durables.taken_as_lost(topic, pubend, settled.lost[0][1])
+            settled, takers = self.named.taken_as_lost(topic, pubend, settled.lost[0][1])
             slow = self.subscribers.attached_to(topic)
-        effects = done.effects + self.durables.advance(pubend, settled, takers, subend.taken, now)
+        effects = done.effects + self.named.advance(pubend, settled, takers, subend.taken, now)
         self.acknowledge(pubend, PUBLISHER_ORDER, subend.taken, now)
         if slow:
-            effects += self.attachments.behind.fall_behind(slow, pubend, before)
+            effects += self.attachments.catch_ups.fall_behind(slow, pubend, before)
         return effects
 
     def _cut(
@@ -311,8 +287,8 @@ class Streams:
         end: int,
         now: Instant,
     ) -> int:
-        """How far to deliver now: to the end, or less where there is much or matching takes long.
-        The rest is due at once, when others had their turn."""
+        """How far to deliver now: to the end, or less if there is much or matching takes long. The
+        rest is due at once, after other work had its turn."""
         topic, pubend = batch
         meter = self.subscribers.meter
         room = meter.room((topic, order_of(pubend)))
@@ -366,7 +342,7 @@ class Streams:
             case ReleaseEcho(cell=target) if from_above and (
                 target == here or self._is_below(relay, target)
             ):
-                return self.hand_overs.receive_echo(message, now)
+                return self.moves.receive_echo(message, now)
             case Ack(cell=of) if of in relay.outlets and cell in (of, here):
                 return self._acknowledged(sender, message, now)
             case _:
@@ -404,8 +380,8 @@ class Streams:
         """Merge all pubends of the topic. It may deliver at once."""
         start = self.merge_position(topic)
         names = [each.name for each in self.network.topic[topic].pubends]
-        make, config, shadow = self.parts.subend, self.config, self.shadow
-        inputs = {name: make(name, start, config, shadow=shadow) for name in names}
+        make, config = self.parts.subend, self.config
+        inputs = {name: make(name, start, config) for name in names}
         self.merges[topic] = merge = self.parts.merge(inputs, config)
         effects: list[Effect] = []
         for name in names:
@@ -423,12 +399,12 @@ class Streams:
     # --- the end of a step ------------------------------------------------------------------------
 
     def settle(self, now: Instant) -> list[Effect]:
-        effects, behind = list[Effect](), self.attachments.behind
+        effects, behind = list[Effect](), self.attachments.catch_ups
         if self.is_quiet:
             return effects
         effects += self._report(now)
         while True:
-            effects += behind.settle(now) + self.hand_overs.settle(now) + self._hold(now)
+            effects += behind.settle(now) + self.moves.settle(now) + self._hold(now)
             if behind.has_asked:
                 return effects
             while (nack := behind.next_ask()) is not None:
@@ -436,15 +412,14 @@ class Streams:
                     effects += self.carry(relay.receive_nack(CATCH_UP, None, nack, now), now)
 
     def _report(self, now: Instant) -> list[Effect]:
-        """What durable subscriptions need no more."""
-        effects, durables = list[Effect](), self.durables
-        reports, durables.reports = durables.reports, {}
-        for pubend in reports:
+        """Report what durable subscriptions no longer need."""
+        effects, named = list[Effect](), self.named
+        for pubend in named.take_reports():
             if pubend not in self.subends:
                 continue
-            self.attachments.behind.stir(pubend)
+            self.attachments.catch_ups.stir(pubend)
             self.acknowledge(pubend, PUBLISHER_ORDER, self.subends[pubend].taken, now)
-            effects += durables.chop(pubend, durables.position(pubend, 0)[1])
+            effects += named.chop(pubend, named.position(pubend, 0)[1])
             effects += self.deliver(self.network.pubends[pubend].topic, pubend, now=now)
         return effects
 
@@ -452,9 +427,8 @@ class Streams:
         if self.is_mute:  # holds count among reports, which go up under a durable epoch
             return []
         effects: list[Effect] = []
-        holds, self.hand_overs.holds = self.hand_overs.holds, []
-        for hold in holds:
-            tick = self.durables.position(hold.pubend, hold.tick)[1]  # it counts here already
+        for hold in self.moves.take_holds():
+            tick = self.named.position(hold.pubend, hold.tick)[1]  # it counts here already
             tick, named = min(hold.tick, tick), self.next_report()
             ours = ReleaseHold(hold.pubend, hold.cell, tick, hold.number, *named)
             effects += self.receive_hold(PUBLISHER_ORDER, ours, now)
@@ -482,19 +456,19 @@ class Streams:
     def _start(self, pubend: PubendName, tick: int, now: Instant) -> None:
         """This broker's own subscribers have everything before `tick`."""
         self.beginnings.begun(pubend)
-        self.subends[pubend] = self.parts.subend(pubend, tick, self.config, shadow=self.shadow)
+        self.subends[pubend] = self.parts.subend(pubend, tick, self.config)
         self.acknowledge(pubend, PUBLISHER_ORDER, tick, now)
 
     def acknowledge(self, pubend: PubendName, cell: CellName, tick: int, now: Instant) -> None:
         """This broker's own subscribers need nothing before `tick`; but durable ones do."""
         delivered, released = tick, tick
         if cell == PUBLISHER_ORDER:
-            delivered, released = self.durables.position(pubend, tick)
+            delivered, released = self.named.position(pubend, tick)
         ack = Ack(pubend, cell, delivered, released, *self.next_report())
         self.relays[pubend].receive_ack(ack, now)
 
     def next_report(self) -> tuple[BrokerName, int, int]:
-        """Whose it is, the epoch, and its number."""
+        """The broker, the epoch and the number of our next report."""
         self._reports += 1
         return self.name, self.epoch, self._reports
 
@@ -506,15 +480,15 @@ class Streams:
             return self.carry([ToCell(relay.upstream, ours)], now)
         pubend = self.pubends[hold.pubend]
         pubend.acknowledge(pubend.release.delivered, now, ours.tick)
-        return self.hand_overs.receive_echo(ReleaseEcho(hold.pubend, hold.cell, hold.number), now)
+        return self.moves.receive_echo(ReleaseEcho(hold.pubend, hold.cell, hold.number), now)
 
     # --- durable subscriptions --------------------------------------------------------------------
 
     @property
     def is_quiet(self) -> bool:
         """Has this step left nothing to `settle`?"""
-        some = self.hand_overs.is_quiet and self.attachments.behind.is_idle
-        return some and not self.durables.reports
+        some = self.moves.is_quiet and self.attachments.catch_ups.is_idle
+        return some and not self.named.reports
 
     def is_started(self, topic: TopicName) -> bool:
         return all(each.name in self.subends for each in self.network.topic[topic].pubends)
@@ -535,9 +509,9 @@ class Streams:
         return pubend.transactions.staged(message, now) if pubend is not None else []
 
     def report(self, epoch: Epoch) -> None:
-        """Reports may go up under the epoch when it is durable, and not before. Those to a pubend
-        that is here always may: both begin anew together. So a host whose disk is full, where not
-        even the epoch finds room, can still release what makes room."""
+        """Send reports up under the epoch once it is durable, not before. Reports to a pubend that
+        is hosted here may always go: both begin anew together. So a host whose disk is too full
+        even for the epoch can still release events, which makes room."""
         self.is_mute = not epoch.is_durable
         for relay in self.relays.values():
             relay.reporter.is_mute = self.is_mute and relay.upstream != SOURCE
@@ -547,8 +521,8 @@ class Streams:
 
     @property
     def deadline(self) -> Instant | None:
-        waiting = self.beginnings, self.pace, self.subscribers.meter
-        machines = (self.relays, self.pubends, self.subends, self.merges, *waiting)
+        timers = self.beginnings, self.pace, self.subscribers.meter
+        machines = (self.relays, self.pubends, self.subends, self.merges, *timers)
         tell_due = self.tell_due if self.subscribers.audiences else None
         return earliest([*[each.deadline for each in machines], tell_due])
 
@@ -588,8 +562,8 @@ class Streams:
         return effects
 
     def put_again(self, peer: BrokerName, now: Instant) -> list[Effect]:
-        """A neighbour answers over a new link: what was sent to it before may be lost, so put again
-        what waits for an answer."""
+        """A neighbour answers over a new link. Earlier messages may be lost: repeat the questions
+        that have no answer yet."""
         effects = self.interests.tell_again(peer, now)
         cell = self.network.cell_of[peer].name
         for relay in self.relays.values():
@@ -600,7 +574,7 @@ class Streams:
         return effects + self.wake(now)
 
     def speak(self, topic: TopicName, now: Instant) -> list[Effect]:
-        """Messages of this topic have a new vector: say so, though nothing is due."""
+        """Messages of this topic have a new vector: send it now, though nothing is due."""
         effects: list[Effect] = []
         for each in self.network.topic[topic].pubends:
             if each.name in self.pubends:
@@ -614,21 +588,21 @@ class Streams:
         after: frozenset[BrokerName],
         now: Instant,
     ) -> list[Effect]:
-        """Neighbours died or returned: put open questions where they would go now, and let those
-        who are left speak for their cells."""
+        """Neighbours died or returned: send open questions where they would go now, and let the
+        live members speak for their cells."""
         effects: list[Effect] = []
         for name, relay in self.relays.items():
             if relay.upstream != SOURCE and self.routing.has_lost(
                 relay.upstream, name, before, after
             ):
                 effects += self.carry(relay.ask_again(now), now)
-            for gone in sorted(before - after):
-                relay.forget_reporter(self.network.cell_of[gone].name, gone, now)
+            for peer in sorted(before - after):
+                relay.forget_reporter(self.network.cell_of[peer].name, peer, now)
         self.relays.touch()
         return effects
 
     def _tell_positions(self) -> list[Effect]:
-        """Tell subscribers how far their streams have come, where nothing was delivered of late."""
+        """Tell subscribers how far their streams are, where nothing was delivered lately."""
         effects: list[Effect] = []
         subscribers, topics = self.subscribers, self.network.topic
         wanted = dict.fromkeys(
@@ -643,6 +617,32 @@ class Streams:
             effects += subscribers.tell_position(topic, None, merge.position)
         return effects
 
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """Figures of each pubend's stream through this broker, by name."""
+        pubends: dict[str, dict[str, int]] = {}
+        for name, relay in self.relays.items():
+            figures = {
+                "cached_events": relay.stream.event_count,
+                "known_end": relay.stream.end,
+                "acked": relay.acked,
+                "nacks_sent": relay.nacks_sent,
+                "asking": relay.questions.tick_count,
+            }
+            if subend := self.subends.get(name):
+                figures["horizon"] = subend.horizon
+                figures["in_doubt"] = subend.seen - subend.horizon
+                figures["waiting_events"] = subend.stream.event_count
+            if pubend := self.pubends.get(name):
+                figures["end"] = pubend.end
+                figures["released"] = pubend.released
+                figures["pending_events"] = pubend.pending_count
+                figures["publishers"] = len(pubend.publishers.records)
+                figures["open_transactions"] = pubend.transactions.open_count
+                figures["staged_bytes"] = pubend.transactions.stages.staged_bytes
+                figures["producers"] = len(pubend.transactions.last)
+            pubends[name] = figures
+        return pubends
+
     def check(self, portion: Portion = WHOLE) -> None:
         kinds: tuple[Machines[Any, Any], ...] = (
             self.relays, self.pubends, self.subends, self.merges,
@@ -653,4 +653,4 @@ class Streams:
             machines.check(portion)
         wanted = {topic for topic, order in self.subscribers.audiences if order == "total"}
         assert set(self.merges) == wanted, "I1"
-        assert self.attachments.behind.logs.keys() == self.pubends.keys(), "I2"
+        assert self.attachments.catch_ups.logs.keys() == self.pubends.keys(), "I2"

@@ -42,19 +42,16 @@ if TYPE_CHECKING:
 
     from gapless.core.broker_messages import Knowledge, Propagated, Vector
     from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
-    from gapless.core.store import Store
     from gapless.filters.filter import Filter
-    from gapless.node.config import Config
-    from gapless.node.network import Network, Topic
-    from gapless.node.parts import Parts
-    from gapless.node.routing import Routing
+    from gapless.node.context import Context
+    from gapless.node.network import Topic
+    from gapless.propagation.actions import Action, Outgoing
     from gapless.propagation.branch import Branch
     from gapless.propagation.leaf import Leaf
-    from gapless.propagation.outgoing import Action, Outgoing
     from gapless.propagation.stamp import Stamp, StampPersisted
 
 Key = tuple[str, int]
-"""A subscription: the client, and the number it gave."""
+"""A subscription: its client, and the number that the client gave it."""
 
 NOTHING: Mapping[Key, Filter] = MappingProxyType({})
 
@@ -63,31 +60,24 @@ FIRST_PER_MICROSECOND = 1_000
 that it used before, as long as it made fewer than a thousand steps a second."""
 
 AHEAD_MAX = 60_000
-"""So many milliseconds may a clock that we are asked to catch up with be ahead of ours."""
+"""How many milliseconds ahead of ours a clock may be that we are asked to catch up with."""
 
 
 class TopicInterest:
     """One topic at one broker: its branches, its leaf, its stamp. See the module docstring."""
 
     def __init__(
-        self,
-        topic: Topic,
-        name: BrokerName,
-        network: Network,
-        store: Store,
-        config: Config,
-        routing: Routing,
-        parts: Parts,
-        now: Instant,
-        moved: dict[TopicName, None],
+        self, topic: Topic, context: Context, now: Instant, moved: dict[TopicName, None]
     ) -> None:
-        """`moved`: where to note that our deadline may be another one."""
+        """`moved`: the names of all interests whose deadlines may have changed."""
         self.topic = topic.name
         self.label = topic.label  # in messages and on disk
         self._moved = moved
+        name, network, store = context.name, context.network, context.store
+        config, parts = context.config, context.parts
         self.name = name
         self.config = config
-        self.routing = routing
+        self.routing = context.routing
         self.cell = cell = network.cell_of[name].name
         self.upstream = {each.name: network.upstream(each, cell) for each in topic.pubends}
         first = now // FIRST_PER_MICROSECOND
@@ -120,13 +110,13 @@ class TopicInterest:
         self.started_ahead = 0  # subscriptions whose start lay ahead of what was settled
         self._handles: dict[Key, str] = {}
         self._handle_count = 0
-        self._fresh: dict[str, Filter] = {}
-        self._gone: list[str] = []
+        self._additions: dict[str, Filter] = {}
+        self._removals: list[str] = []
         self._update_due: Instant | None = None
-        self._updated = Instant(now - config.change_gather)
-        self._advanced: dict[CellName | None, Vector] = {}  # what was made of a branch's vector
+        self._updated_at = Instant(now - config.change_gather)
+        self._branch_vectors: dict[CellName | None, Vector] = {}  # as last passed on
         self._stamp_due: Instant | None = None  # when to put what we know on messages
-        self._stamped = self._updated
+        self._stamped_at = self._updated_at
 
     # --- this broker's own subscriptions ----------------------------------------------------------
 
@@ -147,7 +137,7 @@ class TopicInterest:
         return effects
 
     def rename(self, key: Key, other: Key) -> None:
-        """The same subscription, under another key."""
+        """Keep a subscription under another key."""
         if key in self._handles:
             self._handles[other] = self._handles.pop(key)
 
@@ -155,20 +145,20 @@ class TopicInterest:
         if self.leaf is not None:
             self._handle_count += 1
             handle = self._handles[key] = str(self._handle_count)
-            self._fresh[handle] = condition
+            self._additions[handle] = condition
             self._gather(now)
 
     def unsubscribe(self, key: Key, now: Instant) -> None:
         handle = self._handles.pop(key, None)
-        if handle is None or self._fresh.pop(handle, None) is not None:
+        if handle is None or self._additions.pop(handle, None) is not None:
             return
-        self._gone.append(handle)
+        self._removals.append(handle)
         self._gather(now)
 
     def _gather(self, now: Instant) -> None:
         self._moved[self.topic] = None
         if self._update_due is None:
-            self._update_due = max(now, Instant(self._updated + self.config.change_gather))
+            self._update_due = max(now, Instant(self._updated_at + self.config.change_gather))
 
     def update(self, now: Instant) -> list[Effect]:
         """Tell what has been asked for, if it is time."""
@@ -176,10 +166,10 @@ class TopicInterest:
             return []
         assert self.leaf is not None
         self._moved[self.topic] = None
-        fresh, gone = self._fresh, self._gone
-        self._fresh, self._gone, self._update_due, self._updated = {}, [], None, now
+        additions, removals = self._additions, self._removals
+        self._additions, self._removals, self._update_due, self._updated_at = {}, [], None, now
         self.has_news = True
-        return self._from_leaf(self.leaf.update(fresh, gone, now), now)
+        return self._from_leaf(self.leaf.update(additions, removals, now), now)
 
     def start_of(self, key: Key) -> dict[PubendName, int] | None:
         """For each pubend the first tick that may count for a subscription; None if not known yet
@@ -252,12 +242,12 @@ class TopicInterest:
 
     def _advance(self, direction: CellName | None, now: Instant) -> list[Effect]:
         vector = self.branches[direction].vector
-        if self._advanced.get(direction) is vector:
+        if self._branch_vectors.get(direction) is vector:
             return []
-        self._advanced[direction] = vector
+        self._branch_vectors[direction] = vector
         self.vectors.sufficiency[direction].advance(vector)
         if direction is None and self.stamp is not None and self._stamp_due is None:
-            self._stamp_due = max(now, Instant(self._stamped + self.config.change_gather))
+            self._stamp_due = max(now, Instant(self._stamped_at + self.config.change_gather))
         return self._advance_stamp(now)
 
     def _advance_stamp(self, now: Instant) -> list[Effect]:
@@ -266,7 +256,7 @@ class TopicInterest:
         if self._stamp_due is None or now < self._stamp_due:
             return []
         assert self.stamp is not None
-        self._stamp_due, self._stamped = None, now
+        self._stamp_due, self._stamped_at = None, now
         vector = self.branches[None].vector if None in self.branches else {}
         return [*(self.stamp.advance(vector) or self.stamp.begin())]
 
@@ -385,8 +375,8 @@ class TopicInterest:
             self.stamp.check()
         if self.leaf is not None:
             self.leaf.check()
-            told = {*self._handles.values()} - {*self._fresh} | {*self._gone}
-            assert told == set(self.leaf.starts), "I1"
+            handles = {*self._handles.values()} - {*self._additions} | {*self._removals}
+            assert handles == set(self.leaf.starts), "I1"
 
     def statistics(self) -> dict[str, object]:
         return {

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gapless.node.config import Config
     from gapless.node.network import Topic
     from gapless.node.parts import Parts
-    from gapless.propagation.digest import Known
+    from gapless.propagation.digest import KnownVector
     from gapless.propagation.stamp import Stamp
     from gapless.propagation.sufficiency import Sufficiency
 
@@ -67,9 +67,9 @@ class Vectors:
         self.announcer = Announcer()
         self._asked: dict[str, Instant] = {}  # by source: when to ask again for a vector
 
-    def _known(self, pubend: PubendName) -> Known | None:
-        known = self.sufficiency[self.upstream[pubend]].dictionary.known
-        return known.get(self.source[pubend])
+    def _highest(self, pubend: PubendName) -> KnownVector | None:
+        highest = self.sufficiency[self.upstream[pubend]].dictionary.known
+        return highest.get(self.source[pubend])
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -79,16 +79,16 @@ class Vectors:
             raise ProtocolError(f"digests are above zero, not {digest} on top of {knowledge.base}")
         if not digest:
             return Learnt()
-        before = self._known(pubend)
+        before = self._highest(pubend)
         sufficiency, source = self.sufficiency[self.upstream[pubend]], self.source[pubend]
         if not sufficiency.learn(source, digest, knowledge.vector, knowledge.base):
             return Learnt(question=self._ask(sender, knowledge, now))
-        known = self._known(pubend)
-        assert known is not None
-        is_news = known is not before
+        highest = self._highest(pubend)
+        assert highest is not None
+        is_news = highest is not before
         if is_news:
-            self.starts.learn(source, known.digest, known.vector)
-        return Learnt(known.vector, is_news)
+            self.starts.learn(source, highest.digest, highest.vector)
+        return Learnt(highest.vector, is_news)
 
     def _ask(self, sender: BrokerName, knowledge: Knowledge, now: Instant) -> tuple[Send, ...]:
         source = self.source[knowledge.pubend]
@@ -123,20 +123,20 @@ class Vectors:
 
     def announce(self, peer: BrokerName, knowledge: Knowledge) -> Knowledge:
         """The message as this neighbour must get it: with its vector, if that is news to him."""
-        known = self._known(knowledge.pubend)
-        if known is None or known.digest != knowledge.digest or knowledge.vector is not None:
+        highest = self._highest(knowledge.pubend)
+        if highest is None or highest.digest != knowledge.digest or knowledge.vector is not None:
             return knowledge
-        said = self.announcer.announce(peer, self.source[knowledge.pubend], known)
+        said = self.announcer.announce(peer, self.source[knowledge.pubend], highest)
         if said.vector is None:
             return knowledge
         return replace(knowledge, vector=said.vector, base=said.base)
 
     def in_full(self, knowledge: Knowledge) -> Knowledge:
         """The message with all of its vector: for whoever is to pass it on."""
-        known = self._known(knowledge.pubend)
-        if known is None or known.digest != knowledge.digest:
+        highest = self._highest(knowledge.pubend)
+        if highest is None or highest.digest != knowledge.digest:
             return knowledge
-        return replace(knowledge, vector=known.vector, base=0)
+        return replace(knowledge, vector=highest.vector, base=0)
 
     def check(self) -> None:
         for sufficiency in self.sufficiency.values():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import BrokerName, TopicId
     from gapless.node.network import Network, Topic
     from gapless.scribe.effects import Effect
-    from gapless.scribe.member import Member
+    from gapless.scribe.member import RingMember
 
 
 class Creation:
@@ -43,7 +43,9 @@ class Creation:
     def deadline(self) -> Instant | None:
         return min(self._due.values(), default=None)
 
-    def fire(self, member: Member, topics: Mapping[TopicId, Topic], now: Instant) -> list[Effect]:
+    def fire(
+        self, member: RingMember, topics: Mapping[TopicId, Topic], now: Instant
+    ) -> list[Effect]:
         effects: list[Effect] = []
         for topic in [each for each, due in self._due.items() if due <= now]:
             self._due[topic] = Instant(now + self._every)

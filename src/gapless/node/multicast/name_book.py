@@ -71,18 +71,18 @@ def mentioned(message: m.ScribeMessage | m.Payload) -> Iterator[NodeId]:
     match message:
         case m.Routed(payload=payload):
             yield from mentioned(payload)
-        case m.Join(newcomer=newcomer, contacts=contacts):
+        case m.RingJoin(newcomer=newcomer, contacts=contacts):
             yield newcomer
             yield from contacts
-        case m.Create(source=node) | m.Subscribe(child=node) | m.Pull(asker=node):
+        case m.Create(source=node) | m.Graft(child=node) | m.Pull(asker=node):
             yield node
-        case m.Publication(source=source):
+        case m.RootPublication(source=source):
             yield source.node
         case m.Probe(leaves=nodes) | m.ProbeReply(leaves=nodes) | m.Divert(siblings=nodes):
             yield from nodes
-        case m.RowQuery(nodes=nodes) | m.Row(nodes=nodes):
+        case m.RowQuery(nodes=nodes) | m.RowReply(nodes=nodes):
             yield from nodes
-        case m.Welcome(leaves=leaves, contacts=contacts):
+        case m.RingWelcome(leaves=leaves, contacts=contacts):
             yield from leaves
             yield from contacts
         case m.Promise(state=state, known=known):
@@ -90,7 +90,7 @@ def mentioned(message: m.ScribeMessage | m.Payload) -> Iterator[NodeId]:
             yield from (seat.node for seat in known.seats)
         case m.Accept(state=state):
             yield from _of_group(state)
-        case m.Append(entries=entries):
+        case m.LogAppend(entries=entries):
             yield from (entry.source.node for entry in entries)
         case m.Hint(known=known) | m.Retired(known=known):
             yield from (seat.node for seat in known.seats)

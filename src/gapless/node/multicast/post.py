@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from gapless.core.effects import Effect, Send
 from gapless.scribe.messages import (
     Accept,
-    Append,
+    LogAppend,
     Promise,
-    Publication,
     Ringed,
+    RootPublication,
     Routed,
     TreeEvent,
 )
@@ -77,9 +77,13 @@ def letters(messages: list[ScribeMessage]) -> Iterator[tuple[ScribeMessage, ...]
 def bytes_of(message: ScribeMessage) -> int:
     """About how long it is, as far as events make it long."""
     match message:
-        case TreeEvent(body=body) | Publication(body=body) | Routed(payload=Publication(body=body)):
+        case (
+            TreeEvent(body=body)
+            | RootPublication(body=body)
+            | Routed(payload=RootPublication(body=body))
+        ):
             return len(body)
-        case Append(entries=entries):
+        case LogAppend(entries=entries):
             return sum(len(entry.body) for entry in entries)
         case Accept() | Promise():
             return LETTER_BYTES_MAX

@@ -20,7 +20,7 @@ from gapless.core.ticks import PUBEND_BITS
 
 if TYPE_CHECKING:
     from gapless.core.identity import ClientName, PubendName, TopicId
-    from gapless.scribe.effects import Answer
+    from gapless.scribe.effects import RequestOutcome
 
 TICK_BITS = PUBEND_BITS
 EVENTS_MAX = 1 << TICK_BITS
@@ -56,7 +56,7 @@ class Requests:
         self._parts[topic, number] = (request, low, high)
         request.parts += 1
 
-    def answer(self, answer: Answer, remedy: str, *, retry: bool) -> list[Effect]:
+    def answer(self, answer: RequestOutcome, remedy: str, *, retry: bool) -> list[Effect]:
         assert answer.number is not None
         found = self._parts.pop((answer.topic, answer.number), None)
         if found is None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.node.multicast.name_book import SPACE
-from gapless.scribe.member import Member
-from gapless.scribe.settings import Settings
+from gapless.scribe.member import RingMember
+from gapless.scribe.settings import RingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,14 +26,16 @@ FAR = 1_000
 
 def make_member(
     seat: Seat, here: BrokerName, network: Network, book: NameBook, config: Config
-) -> Member:
-    return Member(seat, proximity(here, network, book), settings=settings_of(config), space=SPACE)
+) -> RingMember:
+    return RingMember(
+        seat, proximity(here, network, book), settings=settings_of(config), space=SPACE
+    )
 
 
-def settings_of(config: Config) -> Settings:
+def settings_of(config: Config) -> RingSettings:
     """`join_repeat` is as quick as brokers of a network file start together."""
-    usual = Settings()
-    return Settings(
+    usual = RingSettings()
+    return RingSettings(
         leaf_set_size=config.multicast_leaf_set_size,
         replicas=min(usual.replicas, config.multicast_leaf_set_size // 2 + 1),
         join_repeat=usual.heartbeat,
@@ -66,7 +68,7 @@ def seeds_of(here: BrokerName, network: Network, book: NameBook) -> tuple[list[N
     return [book.id_of(name) for name in names if name != here], names.index(here)
 
 
-def is_most(member: Member, network: Network) -> bool:
+def is_most(member: RingMember, network: Network) -> bool:
     """Are more than half of the brokers of the network file in sight? Where there are more of them
     than a leaf set has, a full one has to do."""
     leaves = member.pastry.contacts.leaves
@@ -76,7 +78,9 @@ def is_most(member: Member, network: Network) -> bool:
     return is_large or 2 * in_sight > len(others)
 
 
-def figures(member: Member, book: NameBook, topics: Mapping[TopicId, Topic]) -> dict[str, object]:
+def figures(
+    member: RingMember, book: NameBook, topics: Mapping[TopicId, Topic]
+) -> dict[str, object]:
     def show(node: NodeId) -> str:
         return book.find(node) or SPACE.show(node)
 

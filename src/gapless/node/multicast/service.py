@@ -21,10 +21,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from gapless.core.client_messages import Ended, Refused, Subscribed
+from gapless.core.client_messages import Ended, Publish, Refused, Subscribe, Subscribed
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, UsageError
 from gapless.core.identity import Instant, PubendName
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.knowledge.batch import cut
@@ -37,55 +38,42 @@ from gapless.node.multicast.pending import PendingSubscriptions
 from gapless.node.multicast.post import Post
 from gapless.node.multicast.requests import EVENTS_MAX, TICK_BITS, PendingRequest, Requests
 from gapless.node.multicast.ring import figures, make_member, seeds_of
-from gapless.scribe.effects import Answer, Begun, Deliver, Missed, ToNode
+from gapless.node.service import Service
+from gapless.scribe.effects import Begun, Deliver, MissedRange, RequestOutcome, ToNode
 from gapless.scribe.messages import Ringed, Seat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
-    from gapless.core.client_messages import Publish, Subscribe
     from gapless.core.effects import Effect
-    from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import BrokerName, ClientName, NodeId, TopicId, TopicName
     from gapless.core.messages import Message
-    from gapless.core.store import Store
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
-    from gapless.node.epoch import Epoch
-    from gapless.node.network import Network, Topic
+    from gapless.node.network import Topic
     from gapless.scribe.effects import Effect as RingEffect
-    from gapless.scribe.member import Member
+    from gapless.scribe.member import RingMember
     from gapless.scribe.messages import ScribeMessage
 
 JOINING = "this broker has not found its place in the ring yet"
 
 
-class Multicast:
-    """See the module docstring; `node.services.Service` says what each method is for."""
+class Multicast(Service):
+    """See the module docstring; `node.service.Service` says what each method is for."""
 
     name = "multicast"
-    confirms = False
     kinds: tuple[type[Message], ...] = (Ringed,)
 
-    def __init__(
-        self,
-        here: BrokerName,
-        network: Network,
-        config: Config,
-        store: Store,
-        epoch: Epoch,
-        subscribers: Subscribers,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-    ) -> None:
+    def __init__(self, context: Context, subscribers: Subscribers) -> None:
+        here, network, config = context.name, context.network, context.config
         self.here = here
         self.network = network
-        self.member: Member | None = None
+        self.member: RingMember | None = None
         self.book = NameBook(network, config.multicast_names_max)
         self.post = Post(here, self.book)
-        self.joins = False
         self.published = 0
         self._config = config
-        self._epoch = epoch
+        self._epoch = context.epoch
         self._subscribers = subscribers
         self._topics: dict[TopicId, Topic] = {}
         self._ids: dict[TopicName, TopicId] = {}
@@ -186,7 +174,13 @@ class Multicast:
 
     # --- publishing ------------------------------------------------------------------------------
 
-    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
+    def request(self, client: ClientName, message: Message, now: Instant) -> list[Effect]:
+        if isinstance(message, Publish):
+            return self._publish(client, message, now)
+        assert isinstance(message, Subscribe)
+        return self._subscribe(client, message, now)
+
+    def _publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
         member, topic = self.member, self.network.topic[message.topic]
         if member is None or not member.is_active:
             return later(client, message.request, JOINING)
@@ -210,7 +204,7 @@ class Multicast:
         self.published += len(events)
         return self._carry(effects, now)
 
-    def _answer(self, answer: Answer) -> list[Effect]:
+    def _answer(self, answer: RequestOutcome) -> list[Effect]:
         if answer.number is not None:
             remedy = "Try again; if it lasts, look for brokers that are down: gapless status."
             return self._requests.answer(answer, remedy, retry=answer.topic in self._topics)
@@ -220,7 +214,7 @@ class Multicast:
 
     # --- subscribing -----------------------------------------------------------------------------
 
-    def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
+    def _subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if refused := self._refuse_cost(client, message):
             return refused
         identifier = self._ids[message.topic]
@@ -242,7 +236,7 @@ class Multicast:
         refused = self._subscribers.meter.refusal(place, owner, condition)
         return [Send(client, Refused(message.request, *refused))] if refused is not None else []
 
-    def _want(self, member: Member, identifier: TopicId, now: Instant) -> list[RingEffect]:
+    def _want(self, member: RingMember, identifier: TopicId, now: Instant) -> list[RingEffect]:
         return member.subscribe(identifier, now, ordered=self._topics[identifier].ordered)
 
     def _let_in(self, identifier: TopicId, position: int | None, now: Instant) -> list[Effect]:
@@ -277,7 +271,8 @@ class Multicast:
             return self._ids.get(begun[0])
         return self._waiting.place((client, number))
 
-    def subscription_count(self) -> int:
+    @property
+    def unmatched_count(self) -> int:
         """Those that wait; all others are among the `subscribers`."""
         return len(self._waiting)
 
@@ -327,7 +322,7 @@ class Multicast:
         done = self._subscribers.deliver(topic.name, pubend_of(topic), settled, through)
         return done.effects + self._let_go(deliver.topic, now)  # some may have been too slow
 
-    def _miss(self, missed: Missed) -> list[Effect]:
+    def _miss(self, missed: MissedRange) -> list[Effect]:
         topic = self._topics[missed.topic]
         span = Span(missed.start << TICK_BITS, missed.end << TICK_BITS)
         lost = Settled([], [], [(pubend_of(topic), span)])
@@ -345,9 +340,6 @@ class Multicast:
         return self._carry(
             [effect for each in message.messages for effect in member.receive(node, each, now)], now
         )
-
-    def link_up(self, broker: BrokerName, now: Instant) -> list[Effect]:
-        return []  # what got lost with an old link is sent again
 
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
         if self.member is None:
@@ -374,9 +366,9 @@ class Multicast:
                     done += self._deliver(deliver, now) if deliver.topic in self._topics else []
                 case Begun(topic, position):
                     done += self._let_in(topic, position, now) if topic in self._topics else []
-                case Missed() as missed:
+                case MissedRange() as missed:
                     done += self._miss(missed) if missed.topic in self._topics else []
-                case Answer() as answer:
+                case RequestOutcome() as answer:
                     done += self._answer(answer)
         return done + self.post.send(post)
 
@@ -389,11 +381,11 @@ class Multicast:
             **figures(self.member, self.book, self._topics),
             "published": self.published,
             "waiting_publications": len(self._requests),
-            "waiting_subscriptions": self.subscription_count(),
+            "waiting_subscriptions": self.unmatched_count,
             "unsent": self.post.unsent,
         }
 
-    def check(self) -> None:
+    def check(self, portion: Portion = WHOLE) -> None:
         self.book.check()
         self._requests.check()
         self._waiting.check()

@@ -100,18 +100,18 @@ class Digests:
         stretches = self._stretches(pubend)
         place = bisect_right(stretches, tick, key=START)
         if place and tick < stretches[place - 1].end:
-            found = stretches[place - 1]
-            if found.digests.keys() >= set(names):
-                self._by_use[found] = self._by_use.pop(found)
-                return found, found.end
+            stretch = stretches[place - 1]
+            if stretch.digests.keys() >= set(names):
+                self._by_use[stretch] = self._by_use.pop(stretch)
+                return stretch, stretch.end
         if place < len(stretches) and stretches[place].digests.keys() >= set(names):
             return None, stretches[place].start
         return None, TICK_MAX
 
     def names(self, pubend: Pubend, span: Span, names: Sequence[str]) -> list[str]:
-        """The attributes that `learn` should know of this span: these, and what is known of it."""
-        known = set(names).union(*(old.digests for old in self._within(pubend, span)))
-        return sorted(known if len(known) <= ATTRIBUTES_MAX else names)
+        """The attributes that `learn` should know of this span: these, and those known of it."""
+        attributes = set(names).union(*(old.digests for old in self._within(pubend, span)))
+        return sorted(attributes if len(attributes) <= ATTRIBUTES_MAX else names)
 
     def learn(
         self,

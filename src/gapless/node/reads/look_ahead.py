@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 
     from gapless.core.events import Attributes
     from gapless.core.identity import PubendName
-    from gapless.core.store import Run
+    from gapless.core.store import RecordRun
     from gapless.filters.sieve import Coded, Digest
     from gapless.knowledge.pubend import Pubend
+    from gapless.node.context import Survey
     from gapless.node.reads.part import LogPart
-    from gapless.node.reads.search import LogSearch, Survey
+    from gapless.node.reads.search import LogSearch
 
 PART_BYTES = 4 << 20
 """What one look goes through, and a stretch is made of."""
@@ -80,8 +81,8 @@ class Outlook:
         digests = self._search.digests
         if digests is not None and digests.bytes_free < digests.bytes_max // ROOM_SHARE:
             return None
-        for gone in self._seen.keys() - self._pubends.keys():
-            del self._seen[gone]
+        for name in self._seen.keys() - self._pubends.keys():
+            del self._seen[name]
         for name, pubend in self._pubends.items():
             before, at = self._seen.get(name, (pubend, 0))
             at = max(at if before is pubend else 0, pubend.released)
@@ -134,10 +135,10 @@ def look(
     return View(end, log.ticks, {name: shrink(compact(*column)) for name, column in seen})
 
 
-def _read(part: Preview, bytes_max: int) -> tuple[list[Run], int]:
+def _read(part: Preview, bytes_max: int) -> tuple[list[RecordRun], int]:
     """What stands there, and up to where."""
     pubend, start, end = part.pubend, part.span.start, part.span.end
-    runs: list[Run] = []
+    runs: list[RecordRun] = []
     size = 0
     while size < bytes_max:
         read_bytes_max = min(READ_BYTES, bytes_max)

@@ -13,12 +13,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gapless.core.errors import StorageDamagedError
-from gapless.core.events import EventRun
+from gapless.core.events import EventRun, Piece
 from gapless.core.store import RUN_BYTES
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gapless.core.store import Run
+    from gapless.core.store import RecordRun
     from gapless.core.ticks import Span
     from gapless.knowledge.pubend import Pubend
 
@@ -34,17 +34,10 @@ PIECE_EVENTS_MIN = 128
 """If pieces have fewer on average, they are joined."""
 
 
-class Piece(NamedTuple):
-    """Events end to end: number i stands at `bounds[i]:bounds[i + 1]`."""
-
-    data: bytes | memoryview
-    bounds: NDArray[np.int64]
-
-
 class LogPart:
     """Events that follow each other in a log, numbered from 0."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[RecordRun]) -> None:
         self.ticks = np.concatenate([_numbers(run.indices) for run in runs])
         self.pieces = [Piece(run.data, _bounds(run)) for run in runs]
         self.nbytes = sum(len(run.data) for run in runs)
@@ -104,7 +97,7 @@ def _numbers(indices: Sequence[int]) -> NDArray[np.int64]:
     return np.asarray(indices, np.int64)
 
 
-def _bounds(run: Run) -> NDArray[np.int64]:
+def _bounds(run: RecordRun) -> NDArray[np.int64]:
     bounds = np.zeros(len(run.ends) + 1, np.int64)
     np.subtract(run.ends, run.start, out=bounds[1:], dtype=np.int64)
     return bounds

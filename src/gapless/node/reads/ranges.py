@@ -23,16 +23,11 @@ from gapless.node.recent import remember
 from gapless.node.redirect import refuse_elsewhere, refuse_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gapless.core.events import Attributes
-    from gapless.core.identity import ClientName
+    from gapless.core.identity import ClientName, PubendName
     from gapless.core.range_messages import RangeRequest
     from gapless.knowledge.pubend import Pubend
-    from gapless.node.config import Config
-    from gapless.node.durable.streams import Streams
-    from gapless.node.network import Network
-    from gapless.node.reads.search import Survey
+    from gapless.node.context import Context
+    from gapless.node.deadlines import Machines
 
 CONDITIONS_MAX = 256
 """Compiled conditions that are kept; beyond it the oldest goes."""
@@ -41,18 +36,11 @@ CONDITIONS_MAX = 256
 class Ranges:
     """What clients read at one broker."""
 
-    def __init__(
-        self,
-        network: Network,
-        streams: Streams,
-        config: Config,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-        survey: Survey | None = None,
-    ) -> None:
-        self.network = network
-        self.streams = streams
-        self._search = LogSearch(config, attributes_of, survey)
-        self.outlook = Outlook(self._search, streams.pubends)
+    def __init__(self, context: Context, pubends: Machines[PubendName, Pubend]) -> None:
+        self.network = context.network
+        self.pubends = pubends
+        self._search = LogSearch(context.config, context.encoding)
+        self.outlook = Outlook(self._search, pubends)
         self._conditions: dict[str, Selection] = {}
 
     def receive(self, client: ClientName, message: RangeRequest) -> list[Effect]:
@@ -60,7 +48,7 @@ class Ranges:
         if topic is None:
             return refuse_unknown(client, message, message.topic, self.network)
         hosts = {each.name: each.host for each in topic.pubends}
-        pubends = self.streams.pubends
+        pubends = self.pubends
         if isinstance(message, PositionsQuery) and message.pubend is None:
             here = {str(n): (pubends[n].released, pubends[n].end) for n in hosts if n in pubends}
             elsewhere = {str(n): str(host) for n, host in hosts.items() if n not in pubends}
@@ -93,7 +81,7 @@ class Ranges:
             return RangeRead(request, name)
         kept_from = min(max(start, pubend.released), end)
         lost_below = kept_from if kept_from > start else 0
-        if kept_from < min(pubend.release.going, end):  # it will be lost in a moment
+        if kept_from < min(pubend.release.next_chop_end, end):  # it will be lost in a moment
             if kept_from == start:
                 return Refused(
                     request, f"{quoted(name)} is being chopped", "Read again.", retry=True
@@ -108,8 +96,8 @@ class Ranges:
             run, through, lost = self._search.read_whole(pubend, span)
             covered, more, lost_below = Span(start, through), through < end, max(lost_below, lost)
             return RangeRead(request, name, covered, lost_below=lost_below, more=more, run=run)
-        found = self._search.find(pubend, span, wanted, message.events_max)
-        ticks, events, through, lost = found
+        part = self._search.find(pubend, span, wanted, message.events_max)
+        ticks, events, through, lost = part
         return RangeRead(
             request,
             name,

@@ -34,25 +34,12 @@ from gapless.filters.filter import Filter
 from gapless.knowledge.batch import read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy import float64, uint8
-    from numpy.typing import NDArray
-
     from gapless.core.events import Attributes
     from gapless.filters.sieve import Sieve
     from gapless.knowledge.pubend import Pubend
     from gapless.node.config import Config
+    from gapless.node.context import EventEncoding
     from gapless.node.reads.digests import Digests
-    from gapless.node.reads.part import Piece
-
-    Survey = Callable[
-        [Sequence[Piece], Sequence[str]],
-        Sequence[tuple[NDArray[uint8], NDArray[float64]]] | None,
-    ]
-    """Of the events of these pieces, and for each name: by event, the kind of the attribute and a
-    number that stands for it, as `filters.sieve` has them. None: decode them, for something is
-    unknown to it, or it is not ready."""
 
 LOOK_BYTES = 4 << 10
 """What reading one event alone counts: it takes about as long as reading so much in one go."""
@@ -119,12 +106,11 @@ class LogSearch:
     def __init__(
         self,
         config: Config,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-        survey: Survey | None = None,
+        encoding: EventEncoding,
     ) -> None:
         self.config = config
-        self._attributes_of = attributes_of
-        self._survey = survey
+        self._attributes_of = encoding.attributes_of
+        self._survey = encoding.survey
         self.digests: Digests | None = None  # made when first wanted, for it loads numpy
 
     def find(
@@ -136,17 +122,17 @@ class LogSearch:
         ticks, events = list[int](), list[bytes]()
         at, room, sifted = int(span.start), wanted.room(self.config.range_bytes_max), 0
         while at < span.end and room > 0 and sifted < self.config.range_events_max:
-            found = self._look(pubend, Span(at, span.end), wanted, room)
-            if found.lost_below:  # told by itself, when it is asked for
+            part = self._look(pubend, Span(at, span.end), wanted, room)
+            if part.lost_below:  # told by itself, when it is asked for
                 is_first = at == span.start
-                return ticks, events, found.through if is_first else at, is_first * found.lost_below
-            ticks += found.ticks
-            events += found.events
+                return ticks, events, part.through if is_first else at, is_first * part.lost_below
+            ticks += part.ticks
+            events += part.events
             if events_max and len(ticks) > events_max:
                 return ticks[:events_max], events[:events_max], ticks[events_max], 0
-            at = found.through
-            room -= found.bytes_read
-            sifted += found.events_sifted
+            at = part.through
+            room -= part.bytes_read
+            sifted += part.events_sifted
         return ticks, events, at, 0
 
     def read_whole(self, pubend: Pubend, span: Span) -> tuple[EventRun, int, int]:
@@ -181,9 +167,9 @@ class LogSearch:
     def _scan(self, pubend: Pubend, span: Span, wanted: Selection, room: int) -> Found:
         """By reading all; what was seen is kept."""
         if self._survey is not None and not wanted.is_all and wanted.sieve is not None:
-            found = self._scan_surveyed(pubend, span, wanted.filter, wanted.sieve, room)
-            if found is not None:
-                return found
+            part = self._scan_surveyed(pubend, span, wanted.filter, wanted.sieve, room)
+            if part is not None:
+                return part
         ticks, events, through, lost_below = read(pubend.store, pubend.stream, span, room)
         size = room if through < span.end else sum(map(len, events))
         if wanted.is_all or lost_below:

@@ -13,17 +13,17 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from gapless.core.effects import Persist, Put
+from gapless.core.effects import Put
 from gapless.core.identity import BrokerName
 
 if TYPE_CHECKING:
-    from gapless.core.effects import Effect
     from gapless.core.store import Store
     from gapless.node.network import Network
     from gapless.tree.messages import Edge
 
 TREE = "tree"
 EDGES = "edges"
+RETIRED = "retired"
 
 
 def broker_tree(network: Network) -> tuple[Edge, ...]:
@@ -39,19 +39,26 @@ def broker_tree(network: Network) -> tuple[Edge, ...]:
     return (*links, *leaves)
 
 
-class JoinedEdges:
-    """Of brokers that are not in the network file."""
+class KeptTree:
+    """What is kept of the tree: the edges of brokers that are not in the network file, and the
+    brokers that never return."""
 
     def __init__(self, network: Network, store: Store) -> None:
         self._network = network
         kept = json.loads(store.get(TREE, EDGES) or b"[]")
         self.edges: tuple[Edge, ...] = tuple((BrokerName(a), BrokerName(b)) for a, b in kept)
+        names = json.loads(store.get(TREE, RETIRED) or b"[]")
+        self.retired: tuple[BrokerName, ...] = tuple(map(BrokerName, names))
 
-    def learn(self, known: tuple[Edge, ...]) -> list[Effect]:
-        """The tree as it is known now: write down what is new of it."""
+    def learn(self, known: tuple[Edge, ...], retired: tuple[BrokerName, ...]) -> tuple[Put, ...]:
+        """The tree as it is known now: what is to be written down of it."""
         ours = self._network.cell_of
         joined = tuple(edge for edge in known if edge[0] not in ours or edge[1] not in ours)
-        if joined == self.edges:
-            return []
-        self.edges = joined
-        return [Persist((Put(TREE, EDGES, json.dumps(joined).encode()),))]
+        writes: list[Put] = []
+        if joined != self.edges:
+            self.edges = joined
+            writes.append(Put(TREE, EDGES, json.dumps(joined).encode()))
+        if retired != self.retired:
+            self.retired = retired
+            writes.append(Put(TREE, RETIRED, json.dumps(retired).encode()))
+        return tuple(writes)

@@ -1,10 +1,8 @@
 """The reliable service at one broker: its topics on the broker tree, its clients on both ends.
 
 Theory of operation
-    One tree carries all reliable topics: the topic stands among the attributes that a publication
-    is matched by, under a name of ours, and in every condition. The event itself travels as its
-    publisher encoded it. Clients with the same topic and condition share one subscription of the
-    tree (`groups`).
+    One tree carries all reliable topics. Events travel in runs, as their publishers encoded them.
+    Clients with the same topic and condition share one subscription of the tree (`groups`).
     Each life of a broker is a source of its own: its name and epoch are the pubend of its events,
     the numbers of its queue are their ticks. So a subscriber sees the ticks of each pubend ascend.
     The machine is made when there is a first topic for it, and only once the epoch is durable.
@@ -29,46 +27,56 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapless.core.client_messages import Ended, Lost, Receipt, Refused, Subscribed, Unreached
-from gapless.core.effects import Effect, Send, Tell
-from gapless.core.errors import FilterError, ProtocolError, UsageError
+from gapless.core.client_messages import (
+    Done,
+    Ended,
+    Lost,
+    Publish,
+    Receipt,
+    Refused,
+    RetireBroker,
+    Subscribe,
+    Subscribed,
+    Unreached,
+)
+from gapless.core.effects import Effect, Persist, Send, Tell
+from gapless.core.errors import FilterError, ProtocolError, UsageError, quoted
 from gapless.core.identity import PubendName
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import TICK_MAX, Span
-from gapless.node.reliable.broker_tree import JoinedEdges, broker_tree
+from gapless.knowledge.subend import Settled
+from gapless.node.reliable.broker_tree import KeptTree, broker_tree
 from gapless.node.reliable.groups import SharedSubscription, SharedSubscriptions
 from gapless.node.reliable.handout import hand_out
+from gapless.node.service import Service
 from gapless.tree.broker import TreeBroker
 from gapless.tree.messages import (
-    TOPIC,
     Accepted,
     Beat,
     Carried,
     Confirmed,
-    Delivered,
     Held,
-    Join,
     Missed,
+    NoRoom,
     SourceEnded,
     SubscriptionId,
-    Welcome,
+    TreeDelivery,
+    TreeJoin,
+    TreeWelcome,
 )
-from gapless.tree.messages import Refused as NoRoom
 from gapless.tree.settings import TreeSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
-    from gapless.core.client_messages import Publish, Subscribe
-    from gapless.core.events import Attributes, EventBatch
-    from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
+    from gapless.core.identity import BrokerName, ClientName, Instant
     from gapless.core.messages import Message
-    from gapless.core.store import Store
     from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.audience import Key
     from gapless.node.delivery.subscribers import Subscribers
-    from gapless.node.epoch import Epoch
-    from gapless.node.network import Network, Topic
-    from gapless.tree.messages import PublicationId
+    from gapless.node.network import Topic
+    from gapless.tree.members import Members
 
 
 @dataclass(slots=True)
@@ -80,35 +88,26 @@ class Awaited:
     numbers: set[int]  # of those that are not confirmed yet
 
 
-class Reliable:
-    """See the module docstring; `node.services.Service` says what each method is for."""
+class Reliable(Service):
+    """See the module docstring; `node.service.Service` says what each method is for."""
 
     name = "reliable"
     confirms = True
-    kinds: tuple[type[Message], ...] = (Beat, Carried, Join, Welcome)
+    kinds: tuple[type[Message], ...] = (Beat, Carried, TreeJoin, TreeWelcome)
 
-    def __init__(
-        self,
-        here: BrokerName,
-        network: Network,
-        config: Config,
-        store: Store,
-        epoch: Epoch,
-        subscribers: Subscribers,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-    ) -> None:
+    def __init__(self, context: Context, subscribers: Subscribers) -> None:
+        here, network, config = context.name, context.network, context.config
         self.here = here
-        self.network = network
+        self.network = context.network
         self.tree: TreeBroker | None = None
         self.published = self.lost = 0
-        self.joins = False
         self._config = config
-        self._epoch = epoch
+        self._epoch = context.epoch
         self._subscribers = subscribers
-        self._attributes_of = attributes_of
+        self._attributes_of = context.encoding.attributes_of
         self._groups: SharedSubscriptions[SubscriptionId] = SharedSubscriptions()
         self._unreached: dict[SubscriptionId, tuple[BrokerName, ...]] = {}  # as was told, if any
-        self._joined = JoinedEdges(network, store)
+        self._kept_tree = KeptTree(network, context.store)
         self._join_at: BrokerName | None = None
         self._awaited: dict[int, Awaited] = {}  # by the numbers of our own publications
 
@@ -116,13 +115,20 @@ class Reliable:
 
     def start(self, now: Instant) -> list[Effect]:
         has_topics = any(each.service == self.name for each in self.network.topic.values())
-        return self._begin(now) if has_topics or self._joined.edges or self._join_at else []
+        return self._begin(now) if has_topics or self._kept_tree.edges or self._join_at else []
 
     def _begin(self, now: Instant) -> list[Effect]:
         if self.tree is not None or not self._epoch.is_durable:
             return []
-        edges = (*broker_tree(self.network), *self._joined.edges)
-        self.tree = TreeBroker(self.here, self._epoch.number, settings_of(self._config), edges)
+        edges = (*broker_tree(self.network), *self._kept_tree.edges)
+        self.tree = TreeBroker(
+            self.here,
+            self._epoch.number,
+            settings_of(self._config),
+            edges,
+            attributes_of=self._attributes_of,
+            retired=self._kept_tree.retired,
+        )
         if self._join_at is not None and not edges:
             self.tree.join(self._join_at)
         return self._carry(self.tree.fire(now), now)
@@ -141,7 +147,13 @@ class Reliable:
         if self.tree is None or now < self.tree.deadline:
             return []
         # Who joined is looked at with each beat: who forgets it in a crash is told again.
-        return self._carry(self.tree.fire(now), now) + self._joined.learn(self.tree.edges)
+        return self._carry(self.tree.fire(now), now) + self._keep_tree()
+
+    def _keep_tree(self, *then: Effect) -> list[Effect]:
+        """Write down what is new of the tree, and do this then."""
+        assert self.tree is not None
+        writes = self._kept_tree.learn(self.tree.edges, self.tree.retired)
+        return [Persist(writes, then)] if writes else [*then]
 
     def leave(self, now: Instant) -> list[Effect]:
         """Nobody shall keep for us what nobody here will get, nor think that we crashed."""
@@ -161,7 +173,30 @@ class Reliable:
 
     # --- clients ---------------------------------------------------------------------------------
 
-    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
+    def request(self, client: ClientName, message: Message, now: Instant) -> list[Effect]:
+        if isinstance(message, Publish):
+            return self._publish(client, message, now)
+        if isinstance(message, RetireBroker):
+            return self._retire(client, message, now)
+        assert isinstance(message, Subscribe)
+        return self._subscribe(client, message, now)
+
+    def _retire(self, client: ClientName, message: RetireBroker, now: Instant) -> list[Effect]:
+        tree, broker, request = self.tree, message.broker, message.request
+        if tree is None:
+            problem = "this broker has no reliable topic, so that there is no tree"
+            return [Send(client, Refused(request, problem, "Create a reliable topic first."))]
+        if broker not in self.network.cell_of and all(broker not in edge for edge in tree.edges):
+            problem = f"there is no broker {quoted(broker)}"
+            remedy = "Check the name; of a broker that joined, ask one that is near it in the tree."
+            return [Send(client, Refused(request, problem, remedy))]
+        try:
+            effects = tree.retire(broker, now)
+        except UsageError as error:
+            return [Send(client, Refused(request, error.problem, error.remedy))]
+        return self._carry(effects, now) + self._keep_tree(Send(client, Done(request)))
+
+    def _publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
         tree, request, count = self.tree, message.request, len(message.events)
         limit = self._config.tree_queue_max
         if count > limit:
@@ -170,15 +205,14 @@ class Reliable:
         if tree is None or self._is_apart:
             return later(client, request, "this broker has just started")
         label = self.network.topic[message.topic].label
-        decoded = self._attributes_of(message.events)
-        matched = [{**attributes, TOPIC: label} for attributes in decoded]
         try:
-            batch = list(zip(matched, message.events, strict=True))
-            names, effects = tree.publish_batch(batch, now, is_awaited=message.confirmed)
+            published, effects = tree.publish(
+                label, message.events, now, is_awaited=message.confirmed
+            )
         except UsageError as error:
             return later(client, request, error.problem)
         self.published += count
-        numbers = tuple(name.number for name in names)
+        numbers = tuple(published)
         receipt = Receipt(request, source_of(label, self.here, tree.epoch), numbers)
         if message.confirmed:
             awaited = Awaited(client, receipt, set(numbers))
@@ -186,15 +220,17 @@ class Reliable:
             return self._carry(effects, now)
         return [*self._carry(effects, now), Send(client, receipt)]
 
-    def _confirm(self, name: PublicationId) -> list[Effect]:
-        """All within reach have it."""
-        awaited = self._awaited.pop(name.number, None)
-        if awaited is None:
-            return []
-        awaited.numbers.discard(name.number)
-        return [] if awaited.numbers else [Send(awaited.client, awaited.receipt)]
+    def _confirm(self, numbers: tuple[int, ...]) -> list[Effect]:
+        """All within reach have these publications of ours."""
+        effects: list[Effect] = []
+        for number in numbers if self._awaited else ():
+            awaited = self._awaited.pop(number, None)
+            if awaited is not None:
+                awaited.numbers.discard(number)
+                effects += [] if awaited.numbers else [Send(awaited.client, awaited.receipt)]
+        return effects
 
-    def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
+    def _subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if self.tree is None or self._is_apart:
             return later(client, message.request, "this broker has just started")
         label = self.network.topic[message.topic].label
@@ -202,7 +238,7 @@ class Reliable:
         group = self._groups.find(label, message.condition)
         if group is None:
             try:
-                name, effects = self.tree.subscribe(scoped(label, message.condition), now)
+                name, effects = self.tree.subscribe(label, message.condition, now)
             except (FilterError, UsageError) as error:  # too long, or too many
                 return [Send(client, Refused(message.request, error.problem, error.remedy))]
             group = SharedSubscription(message.topic, label, message.condition, name)
@@ -245,7 +281,8 @@ class Reliable:
     def has(self, client: ClientName, number: int) -> bool:
         return (client, number) in self._groups
 
-    def subscription_count(self) -> int:
+    @property
+    def unmatched_count(self) -> int:
         return self._groups.subscription_count
 
     def unsubscribe(self, client: ClientName, number: int, now: Instant) -> list[Effect]:
@@ -281,7 +318,7 @@ class Reliable:
     def receive(self, sender: BrokerName, message: Message, now: Instant) -> list[Effect]:
         if self.tree is None:
             return []  # we have no topic yet; it beats again
-        if not isinstance(message, Beat | Carried | Join | Welcome):
+        if not isinstance(message, Beat | Carried | TreeJoin | TreeWelcome):
             raise ProtocolError(f"{type(message).__name__} is not for a tree")
         return self._carry(self.tree.receive(sender, message, now), now)
 
@@ -294,11 +331,11 @@ class Reliable:
     def _carry(self, effects: Iterable[Effect], now: Instant) -> list[Effect]:
         """What the tree tells us becomes messages to clients; all else goes on."""
         done: list[Effect] = []
-        delivered: list[Delivered] = []
+        delivered: list[TreeDelivery] = []
         for effect in effects:
             if not isinstance(effect, Tell):
                 done.append(effect)
-            elif isinstance(effect.message, Delivered):
+            elif isinstance(effect.message, TreeDelivery):
                 delivered.append(effect.message)
             elif isinstance(effect.message, Accepted):
                 done += self._deliver(delivered, now)
@@ -306,7 +343,7 @@ class Reliable:
                 group = self._groups.named(effect.message.id)
                 done += self._let_in(group) if group is not None else []
             elif isinstance(effect.message, Confirmed | Held):
-                done += self._confirm(effect.message.id)
+                done += self._confirm(effect.message.numbers)
             elif isinstance(effect.message, SourceEnded):
                 done += self._deliver(delivered, now)
                 delivered = []
@@ -323,7 +360,7 @@ class Reliable:
         """Those who have begun are told what they will not get."""
         losers: dict[ClientName, list[int]] = {}
         for group in filter(None, map(self._groups.named, missed.subscriptions)):
-            for client, number in group.members if group.label == missed.topic else ():
+            for client, number in group.members:
                 losers.setdefault(client, []).append(number)
         pubend = source_of(missed.topic, missed.source, missed.epoch)
         span = Span(missed.after + 1, missed.through + 1)
@@ -352,27 +389,45 @@ class Reliable:
         remedy = "Use fewer conditions, or raise tree_subscriptions_max at the brokers."
         return dismiss(group, problem, remedy)
 
-    def _deliver(self, delivered: list[Delivered], now: Instant) -> list[Effect]:
+    def _deliver(self, delivered: list[TreeDelivery], now: Instant) -> list[Effect]:
         """What came in one step, to clients: all that is of one topic and source at once."""
-        runs: dict[tuple[TopicName, PubendName], list[Delivered]] = {}
+        flows: dict[tuple[str, BrokerName, int], list[TreeDelivery]] = {}
         for message in delivered:
-            group = next(filter(None, map(self._groups.named, message.subscriptions)), None)
-            if group is not None:  # else the last of them has left in this step
-                place = group.topic, source_of(group.label, message.id.source, message.id.epoch)
-                runs.setdefault(place, []).append(message)
+            run = message.run
+            flows.setdefault((run.topic, run.source, run.epoch), []).append(message)
         effects: list[Effect] = []
-        for (topic, pubend), run in runs.items():
-            ticks, events = [each.id.number for each in run], [each.body for each in run]
-            takers = [self._takers(each) for each in run]  # now: the last run may have ended some
-            more, slow = hand_out(self._subscribers, topic, pubend, ticks, events, takers)
+        for (label, source, epoch), some in flows.items():
+            ticks = [number for each in some for number in each.run.numbers]
+            events = [event for each in some for event in each.run.events.events]
+            wanted = self._wanted(some)  # now: what was handed out before may have ended some
+            if not wanted:
+                continue
+            topic = next(iter(wanted)).topic
+            for group, members in wanted.items():
+                group.heard[source] = (epoch, ticks[members.bit_length() - 1])
+            more, slow = hand_out(
+                self._subscribers,
+                topic,
+                source_of(label, source, epoch),
+                Settled(ticks, events, []),
+                {tuple(group.members): members for group, members in wanted.items()},
+            )
             effects += more + self._end(slow, now)
         return effects
 
-    def _takers(self, message: Delivered) -> list[Key]:
-        groups = [*filter(None, map(self._groups.named, message.subscriptions))]
-        for group in groups:
-            group.heard[message.id.source] = (message.id.epoch, message.id.number)
-        return [key for group in groups for key in group.members]
+    def _wanted(
+        self, some: list[TreeDelivery]
+    ) -> dict[SharedSubscription[SubscriptionId], Members]:
+        """Which of these publications, one after the other, each group wants."""
+        wanted: dict[SharedSubscription[SubscriptionId], Members] = {}
+        count = 0
+        for message in some:
+            for name, members in message.takers:
+                group = self._groups.named(name)
+                if group is not None:  # else the last of its members has left in this step
+                    wanted[group] = wanted.get(group, 0) | members << count
+            count += len(message.run.numbers)
+        return wanted
 
     # --- figures ---------------------------------------------------------------------------------
 
@@ -383,14 +438,15 @@ class Reliable:
             **self.tree.statistics(),
             "published": self.published,
             "told_losses": self.lost,
-            "client_subscriptions": self.subscription_count(),
+            "client_subscriptions": self.unmatched_count,
             "is_ready": self.tree.is_ready,
             "neighbourhood": [list(edge) for edge in self.tree.edges],
             "active": list(self.tree.active),
             "unreachable": [list(each.nodes) for each in self.tree.partitions],
+            "retired": list(self.tree.retired),
         }
 
-    def check(self) -> None:
+    def check(self, portion: Portion = WHOLE) -> None:
         self._groups.check()
         if self.tree is not None:
             self.tree.check()
@@ -416,12 +472,6 @@ def settings_of(config: Config) -> TreeSettings:
         subscriptions_max=config.subscriptions_max,
         remote_subscriptions_max=config.tree_subscriptions_max,
     )
-
-
-def scoped(label: TopicName, condition: str) -> str:
-    """The condition, for events of one topic alone."""
-    quoted = label.replace("'", "''")
-    return f"\"{TOPIC}\" = '{quoted}'" + (f" AND ({condition})" if condition.strip() else "")
 
 
 def source_of(label: str, broker: BrokerName, epoch: int) -> PubendName:

@@ -1,23 +1,21 @@
-"""Behind: the sessions of one broker that catch up, and what they ask for.
+"""Catch-ups: the sessions of one broker that are behind, and what they ask for.
 
 Theory of operation
-    What was learnt in one step is delivered at its end, in one go; those that have got something,
-    or have room again, go on from there. How much all of them ask for together is bounded, and they
-    take turns (`turns`). One whose client has no room for what was asked for gives it up when
-    others wait for their turn: it is asked for again later.
-    Where the pubend is at this very broker they take what they want from its log themselves, a
-    window each in turn, and it answers at once what they ask it. So the work of all of them has a
-    budget, however far behind they are: events sent and asked for, their bytes, and records of
-    filtered logs looked at. There is a new one when time has passed (`fire`), and not with each
-    message: a hundred that return in one turn of the driver's loop share one. What is left goes on
-    then, and steps of the live stream that come between are not held up. Those with one condition
-    travel together (`durable.convoy`): what one took, others are sent as it is, and it counts less,
-    for it costs less.
-    What a subscription wants from before it was known here is asked for as a whole, and filtered
-    here.
+    What was learnt in one step is delivered at its end, all at once. Sessions that got something,
+    or whose clients have room again, go on from there. The events that all of them ask for together
+    are bounded, and they take turns (`turns`). A session whose client has no room gives up what it
+    asked for when others wait for their turn; it asks again later. Where the pubend is hosted here,
+    sessions take events from its log themselves, a window each in turn, and their questions are
+    answered at once. So the work of all of them has a budget, however far behind they are: events
+    sent and asked for, their bytes, and records of filtered logs that are looked at. The budget is
+    renewed when time has passed (`fire`), not with each message: a hundred clients that return in
+    one turn of the driver's loop share one. The rest goes on later, so that the live stream is not
+    held up. Sessions with one condition share what one of them took (`durable.catch_up_group`);
+    that costs less, and counts less. What a subscription wants from before this broker knew it is
+    asked for as a whole, and filtered here.
 
 Invariants (checked by `check`)
-    I1  what each has open, and no more, is counted
+    I1  the events that each session has open, and no more, are counted
     I2  no session that is behind is overlooked
 
 Source: DSN 2003, sec. 4.1; docs/protocols/durable-subscriptions.md, 3.2, 3.8.
@@ -37,124 +35,129 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.messages import Message
 from gapless.core.token import Token
-from gapless.durable.convoy import Convoy, Hold
-from gapless.knowledge.scattered import fetch
+from gapless.durable.catch_up import CatchUpSource, Taker
+from gapless.durable.catch_up_group import CatchUpGroup, WindowCache
+from gapless.knowledge.answers import fetch
 from gapless.node.subscriptions.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gapless.core.broker_messages import Knowledge, Nack
     from gapless.core.effects import Effect
-    from gapless.core.events import Attributes
     from gapless.core.identity import PubendName
     from gapless.durable.catch_up import CatchUp
     from gapless.filters.filter import Filter
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.session import Made, Session
-    from gapless.node.parts import Parts
-    from gapless.node.subscriptions.durables import Durables
+    from gapless.node.subscriptions.named_subscriptions import NamedSubscriptions
     from gapless.node.subscriptions.turns import Key
 
 
 SHARED_COST = 8
-"""As many events that someone else took from the log cost as much as one that is taken from it."""
+"""This many events that another session took from the log cost as much as one taken from it."""
 
 ASK_COST = 2
-"""An event that is asked for costs as much as so many that are sent."""
+"""An event that is asked for costs as much as this many that are sent."""
 
 LOOK_COST = 1
-"""So many records of a filtered log that are looked at cost as much as one event that is sent: each
-may be a read of the disk, where events were written one by one."""
+"""This many records of a filtered log cost as much as one event that is sent: each may be a read of
+the disk, where events were written one by one."""
 
 BYTES_COST = 1 << 10
-"""So many bytes of events cost as much as one event more."""
+"""This many bytes of events cost as much as one event more."""
 
 
 class Assured(Message, frozen=True):
-    """To ourselves: where a session starts, which was found out, is durable."""
+    """To ourselves: the start of a session, which had to be looked for, is durable."""
 
     name: SubscriptionName
     client: ClientName
     number: int
 
 
-class Behind:
-    """Those of all `sessions` that catch up somewhere. See the module docstring."""
+class CatchUps:
+    """The sessions that catch up at some pubend. See the module docstring."""
 
-    def __init__(
-        self,
-        sessions: Mapping[SubscriptionName, Session],
-        config: Config,
-        durables: Durables,
-        parts: Parts,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-    ) -> None:
-        self.sessions = sessions
-        self.config = config
-        self.durables = durables
-        self.parts = parts
-        self.attributes_of = attributes_of
+    def __init__(self, context: Context, named: NamedSubscriptions) -> None:
+        self._session = named.table.session
+        self.config = context.config
+        self.named = named
+        self.parts = context.parts
+        self.attributes_of = context.encoding.attributes_of
         self.logs: dict[PubendName, str] = {}  # of the pubends that are here
         self.released_of: Callable[[PubendName], int] = lambda _: 0  # as far as is known here
         self._asks: deque[tuple[Key, Nack]] = deque()  # to be put to the relays
         self._some: dict[SubscriptionName, Session] = {}  # all that are behind, and perhaps others
-        self.turns = Turns(config.catch_up_total_max)
+        self.turns = Turns(context.config.catch_up_total_max)
         self._stirred: dict[Key, None] = {}  # may have news
         self._sent = 0  # events, of the budget
         self._spent = 0  # work, of the budget
         self._made: Made = {}  # messages, in this step
-        self._hold = Hold(config.catch_up_shared_bytes_max)
-        self._convoys: dict[tuple[PubendName, Filter], Convoy] = {}  # while anyone is behind
+        self._windows = WindowCache(context.config.catch_up_shared_bytes_max)
+        self._groups: dict[tuple[PubendName, Filter], CatchUpGroup] = {}  # while anyone is behind
         self._later: dict[Key, None] = {}  # to go on in the next step
         self._due: Instant | None = None  # when that is
 
     # --- who may have news ------------------------------------------------------------------------
 
     def __bool__(self) -> bool:
-        """Is anyone behind, or has more to take than a window of what he was behind with?"""
+        """Is a session behind, or has its client more than a window still to consume?"""
         return bool(self._some)
 
     def _all(self) -> list[tuple[SubscriptionName, Session]]:
-        """Those that are behind somewhere: most sessions are not, and cost nothing here."""
+        """The sessions that are behind somewhere. Most sessions are not, and cost nothing here."""
         for name, session in list(self._some.items()):
             has_much = session.client.outstanding > self.config.catch_up_window
-            if not (session.behind or has_much) or self.sessions.get(name) is not session:
+            if not (session.behind or has_much) or self._session(name) is not session:
                 del self._some[name]
         if not self._some:
-            self._convoys.clear()
-            self._hold.clear()
+            self._groups.clear()
+            self._windows.clear()
         return list(self._some.items())
 
+    def add_log(self, pubend: PubendName, log: str) -> None:
+        """The pubend is hosted here: its events are read from this log."""
+        self.logs[pubend] = log
+
+    def remove_log(self, pubend: PubendName) -> None:
+        self.logs.pop(pubend, None)
+
     def stir(self, pubend: PubendName) -> None:
-        """The stream has moved: those that are behind there may go on."""
+        """The stream has moved: sessions that are behind there may go on."""
         for name, session in self._all():
             if pubend in session.behind and not self.turns.is_busy((name, pubend)):
                 self._stirred[name, pubend] = None
 
     def stir_session(self, name: SubscriptionName) -> None:
-        """It may have come to be behind, or know more."""
-        self._some[name] = self.sessions[name]
-        self._stirred.update(((name, pubend), None) for pubend in self.sessions[name].behind)
+        """The session may have fallen behind, or have news."""
+        session = self._session(name)
+        assert session is not None
+        self._some[name] = session
+        self._stirred.update(((name, pubend), None) for pubend in session.behind)
 
     def consumed(self, sessions: Iterable[Session]) -> None:
-        """Their client has room again."""
+        """The client of these sessions has room again."""
         for session in sessions:
             self.stir_session(session.subscription.definition.name)
 
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> None:
-        """An answer for those that are behind."""
+        """Hand an answer to the sessions that are behind."""
         pubend, span = knowledge.pubend, knowledge.span
         for name, session in self._all():
             catch_up = session.behind.get(pubend)
-            if catch_up is not None and catch_up.position < span.end and span.start < catch_up.told:
+            if (
+                catch_up is not None
+                and catch_up.position < span.end
+                and span.start < catch_up.window_end
+            ):
                 self._ask((name, pubend), catch_up.receive_knowledge(knowledge, now))
                 self._stirred[name, pubend] = None
 
     def fall_behind(
         self, sessions: Sequence[Session], pubend: PubendName, position: int
     ) -> list[Effect]:
-        """Their client is too slow for what is to be delivered from `position` on."""
+        """Let sessions fall behind from `position` on: their client is too slow for the stream."""
         effects: list[Effect] = []
         for session in sessions:
             if pubend in session.level:
@@ -164,8 +167,8 @@ class Behind:
         return effects
 
     def assured(self, message: Assured) -> list[Effect]:
-        """Where a session starts is durable."""
-        session = self.sessions.get(message.name)
+        """The start of a session is durable: its client may be told."""
+        session = self._session(message.name)
         if session is None or (session.name, session.number) != (message.client, message.number):
             return []
         self.stir_session(message.name)
@@ -173,7 +176,8 @@ class Behind:
 
     def leave(self, name: SubscriptionName) -> None:
         """The session ends."""
-        for pubend in self.sessions[name].behind:
+        session = self._session(name)
+        for pubend in session.behind if session is not None else ():
             self.turns.leave((name, pubend))
 
     # --- going on ---------------------------------------------------------------------------------
@@ -185,7 +189,7 @@ class Behind:
 
     @property
     def _is_spent(self) -> bool:
-        """Is what those that are behind may do at a time done?"""
+        """Is the budget used up?"""
         config = self.config
         return self._sent >= config.catch_up_total_max or self._spent >= config.catch_up_work_max
 
@@ -214,11 +218,11 @@ class Behind:
         return not self._asks or self._is_spent
 
     def next_ask(self) -> Nack | None:
-        """What is to be put to a relay next in this step; it may have the answer at hand, and that
-        is for all who want the same."""
+        """The next question for a relay in this step. The relay may have the answer at hand, and
+        that answer serves all sessions that want the same."""
         while self._asks and not self._is_spent:
             (name, pubend), nack = self._asks.popleft()
-            session = self.sessions.get(name)
+            session = self._session(name)
             catch_up = session.behind.get(pubend) if session is not None else None
             spans = tuple(filter(catch_up.lacks, nack.spans)) if catch_up is not None else ()
             self._spent += max(1, len(spans) * ASK_COST, nack.events_max * ASK_COST)
@@ -228,7 +232,7 @@ class Behind:
 
     def _go_on(self, key: Key, now: Instant) -> list[Effect]:
         name, pubend = key
-        session = self.sessions.get(name)
+        session = self._session(name)
         catch_up = session.behind.get(pubend) if session is not None else None
         if session is None or catch_up is None:
             self.turns.leave(key)
@@ -238,7 +242,7 @@ class Behind:
             if catch_up.fetch is not None:  # it would go on at once
                 self.turns.update(key, catch_up.open_count, waits=True)
             return []
-        client, stream = session.client, self.durables.streams[pubend]
+        client, stream = session.client, self.named.streams[pubend]
         before, size, looked = client.outstanding, client.outstanding_bytes, stream.log.reads
         effects, nacks = session.pump(pubend, stream, self.turns.room_of(key), self._made, now)
         looked = stream.log.reads - looked
@@ -259,16 +263,16 @@ class Behind:
         if session.has_found_all:
             start, session.found = Token(session.found), {}
             told = (Tell(Assured(name, session.name, session.number)),)
-            effects += self.durables.subscriptions.acknowledge(name, start, now, then=told)
+            effects += self.named.subscriptions.acknowledge(name, start, now, then=told)
         elif session.found:
             self.stir_session(name)
         return effects
 
     def _give_up(self) -> None:
-        """Let others have what is open for clients that have no room for it."""
+        """Give up what is open for clients without room, so that other sessions may ask."""
         for name, pubend in list(self.turns.in_the_way()):
-            session = self.sessions[name]
-            if not session.credit:
+            session = self._session(name)
+            if session is not None and not session.credit:
                 start = session.behind[pubend].position
                 session.behind[pubend] = self.catch_up(session, pubend, start)
                 self.turns.leave((name, pubend))
@@ -282,29 +286,24 @@ class Behind:
 
     def catch_up(self, session: Session, pubend: PubendName, start: int) -> CatchUp:
         subscription = session.subscription
-        since = subscription.since[pubend]
-        condition = self.durables.filters[subscription.number]
+        condition = self.named.filters[subscription.number]
 
         def matches(events: Sequence[bytes]) -> list[int]:
             attributes = self.attributes_of(EventBatch.join(events))
             return [index for index, each in enumerate(attributes) if condition.matches(each)]
 
         log = self.logs.get(pubend)
-        return self.parts.catch_up(
-            subscription.number,
-            start,
-            self.durables.streams[pubend].log,
-            self.config,
-            since=since,
-            matches=matches,
-            minimum={} if start < since else None,
-            fetch=None if log is None else partial(self._fetch, log),
-            convoy=self._convoys.setdefault((pubend, condition), Convoy(self._hold)),
-            released=partial(self.released_of, pubend),
+        source = CatchUpSource(
+            self.named.streams[pubend].log,
+            None if log is None else partial(self._fetch, log),
+            self._groups.setdefault((pubend, condition), CatchUpGroup(self._windows)),
+            partial(self.released_of, pubend),
         )
+        taker = Taker(subscription.number, subscription.since[pubend], matches)
+        return self.parts.catch_up(taker, start, source, self.config)
 
     def _fetch(self, log: str, ticks: Sequence[int]) -> list[bytes | None]:
-        return fetch(self.durables.store, log, ticks, self.config.answer_bytes_max)
+        return fetch(self.named.store, log, ticks, self.config.answer_bytes_max)
 
     # --- time, invariants -----------------------------------------------------------------------
 
@@ -328,11 +327,12 @@ class Behind:
 
     def check(self) -> None:
         self.turns.check(self.config.catch_up_window)
-        self._hold.check()
-        for name, session in self.sessions.items():
+        self._windows.check()
+        sessions = dict(self.named.table.sessions())
+        for name, session in sessions.items():
             assert not session.behind or self._some.get(name) is session, "I2"
             for pubend, catch_up in session.behind.items():
                 counted = self.turns.open.get(pubend, {}).get(name, 0)
                 assert counted == catch_up.open_count, "I1"
         for pubend, some in self.turns.open.items():
-            assert all(pubend in self.sessions[name].behind for name in some), "I1"
+            assert all(pubend in sessions[name].behind for name in some), "I1"

@@ -1,108 +1,136 @@
-"""Names: what one broker asks the registrars of durable subscriptions, and what follows from it.
+"""Homes: what one broker asks the registrars of named subscriptions, and what follows from it.
 
 Theory of operation
-    A subscription that exists here needs nobody else; but a client that should have its token and
-    comes without may have moved on since, while this broker was down or cut off, and finished more
-    elsewhere: its registrar is asked. Where a client asks for a name that is not known here, that
-    is asked first (`registry`): a name that is free is claimed, and made here once that is noted.
-    One that is at home elsewhere is taken over with the token that the client shows, as if it had
-    said where it was; without a token, or where its broker keeps it, the client is sent there. So
-    nobody ever starts anew what exists.
-    A registrar is told of what came here without asking it: by a hand-over, or from a time before
-    there were registrars. It is told too when a subscription has ended, and only then is that
-    answered: whoever makes it anew, anywhere, finds the name free.
-    Every question is repeated each `name_repeat` until it is answered. Clients wait for at most
-    `name_patience`; then they are refused for the moment, and told who does not answer.
+    The registrar of a name knows the broker at which the subscription is at home (`registry`). A
+    broker asks it in two cases. A client asks for a name that is not here (*claim*): if the name is
+    free, the subscription is made here as soon as the registrar has noted that. Or a client comes
+    without a token to a subscription that is here (*look*): the client may have gone on elsewhere
+    while this broker was down or cut off, so that the copy here is an old one. If the home is
+    another broker, the subscription is taken over with the client's token, as if the client had
+    said where it was. Without a token, or where the broker keeps the token, the client is
+    redirected. So no client starts anew what exists. A broker tells the registrar of a subscription
+    that came without a question (*tell*), by a hand-over for example. It also tells it when a
+    subscription has ended (*free*), and answers the client only then: from then on the name is free
+    for everybody. A question is repeated every `name_repeat` until it is answered. A client waits
+    for at most `name_patience`; then it is refused, may retry, and is told which broker does not
+    answer.
 
 Invariants (checked by `check`)
-    I1  who waits for a name is connected, and the question is open
+    I1  a client that waits for a name is connected, and the question is open
     I2  while a question is open there is a deadline
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from msgspec.structs import replace
 
-from gapless.core.client_messages import Done, Forget, Refused, Subscribe
+from gapless.core.client_messages import Acknowledge, Done, Forget, Refused, Subscribe
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
-from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName
+from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.lengths import KEY_BYTES_MAX
-from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
+from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion, Want
 from gapless.core.portion import WHOLE, Portion
 from gapless.node.directory.registry import Noted, is_same_life, newer, registrar_of
 from gapless.node.redirect import refuse_elsewhere
-from gapless.node.subscriptions.name_question import WANTS, Asker, Question
+from gapless.node.subscriptions.record import Ender
+from gapless.node.subscriptions.table import Work
 
 if TYPE_CHECKING:
-    from gapless.core.client_messages import Acknowledge
     from gapless.core.effects import Effect
-    from gapless.core.name_messages import Want
-    from gapless.node.config import Config
-    from gapless.node.delivery.connection import ClientConnection
+    from gapless.node.context import Context
+    from gapless.node.delivery.connections import ClientConnection
     from gapless.node.directory.registry import Registry
-    from gapless.node.epoch import Epoch
-    from gapless.node.network import Network
-    from gapless.node.routing import Routing
     from gapless.node.subscriptions.attachments import Attachments, Left
-    from gapless.node.subscriptions.name_question import Request
 
 
 EVERY_TOPIC = "*"
-"""Of a subscription elsewhere only its owner is known: to administer it is to administer all."""
+"""Only the owner of a subscription elsewhere is known, not its topic: to end it takes the right to
+administer all topics."""
 
 
-class Names:
+WANTS: tuple[Want, ...] = get_args(Want)
+NameRequest = Subscribe | Forget | Acknowledge
+"""What clients ask about a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A client that waits for an answer."""
+
+    client: ClientName
+    message: NameRequest
+    until: Instant
+
+    @property
+    def key(self) -> tuple[ClientName, int] | None:
+        """The number of the subscription that waits, on its connection."""
+        message = self.message
+        return (self.client, message.subscription) if isinstance(message, Subscribe) else None
+
+
+@dataclass(slots=True)
+class Question:
+    """An open question: what is asked, when to ask again, and which clients wait."""
+
+    message: NameQuestion
+    due: Instant
+    askers: list[Asker] = field(default_factory=list)
+
+    def silent(self, asker: Asker) -> Refused:
+        """The refusal for a client that has waited long enough."""
+        state = {"free": "has ended, but its name is not free yet", "claim": "is not here"}
+        what, registrar = state.get(self.message.want, "may have moved"), self.message.receiver
+        name = quoted(self.message.name)
+        problem = f"subscription {name} {what}: {registrar!r}, its registrar, is silent"
+        return Refused(asker.message.request, problem, f"See that {registrar!r} runs.", retry=True)
+
+
+class Homes:
     """The questions of one broker. See the module docstring."""
 
-    def __init__(
-        self,
-        name: BrokerName,
-        network: Network,
-        config: Config,
-        routing: Routing,
-        attachments: Attachments,
-        registry: Registry,
-        epoch: Epoch,
-    ) -> None:
-        self.name = name
-        self.network = network
-        self.config = config
-        self.routing = routing
+    def __init__(self, context: Context, attachments: Attachments, registry: Registry) -> None:
+        self.name = context.name
+        self.network = context.network
+        self.config = context.config
+        self.routing = context.routing
         self.attachments = attachments
-        self.durables = attachments.durables
+        self.named = attachments.named
         self.registry = registry
-        self.epoch = epoch
+        self.epoch = context.epoch
         self.questions: dict[tuple[Want, SubscriptionName], Question] = {}
         self.waiting: dict[tuple[ClientName, int], tuple[Want, SubscriptionName]] = {}
         self.ready: list[tuple[ClientName, Subscribe]] = []  # their names are ours, or to be
         self.deadline: Instant | None = None
         self._number = 0
-        for subscription in self.durables.subscriptions.all():
+        self.table = attachments.table
+        for subscription in self.named.subscriptions.all():
             definition = subscription.definition
-            if definition.registrar != registrar_of(network, definition.name):
-                attachments.untold[definition.name] = None
+            if definition.registrar != registrar_of(context.network, definition.name):
+                self.table.tell_home(definition.name)
 
     # --- what clients ask for ---------------------------------------------------------------------
 
     def claim(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
-        """A name that is not known here: whose is it? What may go on is found in `ready`."""
+        """Ask whose a name is that is not known here. Requests that may go on get into `ready`."""
         return self._wait("claim", client, message, now)
 
     def must_look(self, message: Subscribe, *, is_doubted: bool) -> bool:
-        """May a subscription that is here be an old copy of one that has moved? Its client, who
-        should know how far it is, does not say; or what it says cannot be believed."""
+        """May the subscription that is here be an old copy? Its client, which should have the
+        token, shows none, or says something that cannot be believed."""
         assert message.name is not None
-        known = self.durables.subscriptions.get(message.name)
+        known = self.named.subscriptions.get(message.name)
         if known is None or known.definition.tokens != "client":
             return False
         return message.token is None or is_doubted
 
     def look(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
-        """A name that is known here: has it moved? What may go on is found in `ready`."""
+        """Ask whether a name that is known here has moved. Requests that may go on get into
+        `ready`."""
         return self._wait("look", client, message, now)
 
     def _wait(
@@ -115,12 +143,12 @@ class Names:
         return self._ask(want, message.name, client, message, now)
 
     def forget(self, client: ClientName, message: Forget, now: Instant) -> list[Effect]:
-        """End a subscription for good, here or where it is."""
+        """End a subscription for good, here or at its home."""
         name = message.name
         if self._may_end(client, name):
             return self.attachments.forget(client, message)
         if self._may_end_leaving(client, name):
-            self.attachments.leaving[name].askers.append((client, message))
+            self.table.ask_to_end(name, Ender(client, message))
             return []
         if self._is_being_freed(client, name):
             return self._ask("free", name, client, message, now)
@@ -129,7 +157,7 @@ class Names:
         return self._look(name, client, message, now)
 
     def acknowledge(self, client: ClientName, message: Acknowledge, now: Instant) -> list[Effect]:
-        """Of a subscription that its client is attached to, or by name, here or where it is."""
+        """Acknowledge by attachment, or by name, here or at the home of the subscription."""
         name = message.name
         if name is None or self._may_end(client, name):
             return self.attachments.acknowledge(client, message, now)
@@ -140,15 +168,15 @@ class Names:
         return self._look(name, client, message, now)
 
     def _may_end(self, client: ClientName, name: SubscriptionName) -> bool:
-        """Is it here, and the client's? What is another's is looked for like one that is nowhere:
-        no answer says, by its words or by its time, which of the two it is."""
-        known = self.durables.subscriptions.get(name)
+        """Is the subscription here, and the client's? A subscription of another owner is looked for
+        like one that does not exist: neither the answer nor its time tells the two apart."""
+        known = self.named.subscriptions.get(name)
         if known is None:
             return False
         return self._client(client).may_end(known.definition.owner, known.definition.topic)
 
     def _may_end_leaving(self, client: ClientName, name: SubscriptionName) -> bool:
-        left = self.attachments.leaving.get(name)
+        left = self.table.departure(name)
         return left is not None and self._client(client).may_end(left.owner, left.topic)
 
     def _is_being_freed(self, client: ClientName, name: SubscriptionName) -> bool:
@@ -157,7 +185,7 @@ class Names:
         return known is not None and self._client(client).may_end(known.owner, EVERY_TOPIC)
 
     def _look(
-        self, name: SubscriptionName, client: ClientName, message: Request, now: Instant
+        self, name: SubscriptionName, client: ClientName, message: NameRequest, now: Instant
     ) -> list[Effect]:
         if self.is_full and ("look", name) not in self.questions:
             return self._refuse_more(client, message)
@@ -167,7 +195,7 @@ class Names:
     def is_full(self) -> bool:
         return len(self.questions) >= self.config.name_questions_max
 
-    def _refuse_more(self, client: ClientName, message: Request) -> list[Effect]:
+    def _refuse_more(self, client: ClientName, message: NameRequest) -> list[Effect]:
         problem = f"this broker asks about {len(self.questions)} names, which is its limit"
         return [Send(client, Refused(message.request, problem, "Try again.", retry=True))]
 
@@ -176,15 +204,15 @@ class Names:
         want: Want,
         name: SubscriptionName,
         client: ClientName,
-        message: Request,
+        message: NameRequest,
         now: Instant,
     ) -> list[Effect]:
-        """For a client, who may wait for the answer to a question that is open already."""
+        """Ask for a client; if the question is open already, the client waits with the others."""
         asker = Asker(client, message, Instant(now + self.config.name_patience))
         if (question := self.questions.get((want, name))) is not None:
             question.askers.append(asker)
             return []
-        moved = self.durables.moved(name)
+        moved = self.named.moved(name)
         known = None if moved is None else NameEntry(moved.broker, moved.moves, moved.owner)
         return self._open(want, name, known, self._client(client).owner, [asker], now)
 
@@ -192,15 +220,20 @@ class Names:
         return self.attachments.subscribers.clients[client]
 
     def give_up(self, key: tuple[ClientName, int]) -> bool:
-        """Whoever waits for a name does not want it any more."""
+        """The client does not want the name any more; False if it did not wait for one."""
         asked = self.waiting.pop(key, None)
         if asked is None:
             return False
         question = self.questions[asked]
         question.askers = [each for each in question.askers if each.key != key]
         if not question.askers:
-            del self.questions[asked]
+            self._close(*asked)
         return True
+
+    def take_ready(self) -> list[tuple[ClientName, Subscribe]]:
+        """The subscriptions that may go on; they are the caller's from now on."""
+        ready, self.ready = self.ready, []
+        return ready
 
     def disconnect(self, client: ClientName) -> None:
         for key in [key for key in self.waiting if key[0] == client]:
@@ -224,11 +257,19 @@ class Names:
             name, self.name, registrar, want, self.epoch.number, self._number, known, owner
         )
         question = self.questions[want, name] = Question(message, now, askers)
+        if want == "claim":
+            self.table.claim(name)
         return self._put(question, now)
 
+    def _close(self, want: Want, name: SubscriptionName) -> None:
+        """Remove a question: it is answered, or no client waits for it."""
+        del self.questions[want, name]
+        if want == "claim":
+            self.table.end_claim(name)
+
     def _put(self, question: Question, now: Instant) -> list[Effect]:
-        """Ask, perhaps again. Nobody claims what is still to be freed, nor in a life of which an
-        older one may know nothing."""
+        """Ask, perhaps again. A claim waits while the name is still to be freed. Nothing is asked
+        before the number of this broker's life is durable."""
         message = question.message
         question.due = Instant(now + self.config.name_repeat)
         self.deadline = min(self.deadline or question.due, question.due)
@@ -240,25 +281,22 @@ class Names:
         return self.routing.send_on(message, now) if self.epoch.is_durable else []
 
     def _is_leaving(self, name: SubscriptionName) -> bool:
-        return name in self.attachments.leaving or ("free", name) in self.questions
+        return self.table.departure(name) is not None or ("free", name) in self.questions
 
     def settle(self, now: Instant) -> list[Effect]:
-        """At the end of a step: tell of those that have come here."""
+        """At the end of a step: tell registrars of subscriptions that have come here."""
         effects: list[Effect] = []
-        untold = self.attachments.untold
-        while untold and not self.is_full:
-            name = next(iter(untold))
-            del untold[name]
-            if (entry := self.durables.entry(name)) is not None:
+        while not self.is_full and (name := self.table.take_first(Work.TELL_HOME)) is not None:
+            if (entry := self.named.entry(name)) is not None:
                 effects += self._open("tell", name, entry, "", [], now)
         return effects + self.attachments.confirm(now)
 
     def left(self, message: Left, now: Instant) -> list[Effect]:
-        """A subscription has ended here, durably: its name is free."""
+        """The end of a subscription is durable: tell its registrar that the name is free."""
         name = message.name
         until = Instant(now + self.config.name_patience)
-        left = self.attachments.leaving.pop(name, None)
-        askers = [Asker(client, asked, until) for client, asked in left.askers] if left else []
+        left = self.table.departed(name)
+        askers = [Asker(client, asked, until) for client, asked in left.enders] if left else []
         self.questions.pop(("tell", name), None)
         freed = NameEntry(self.name, message.moves, left.owner if left else "")
         return self._open("free", name, freed, "", askers, now)
@@ -303,9 +341,9 @@ class Names:
         if want == "tell" and answer.problem:
             return []  # ask on: there may be room later
         is_moved = want == "free" and is_same_life(question.message.known, answer.entry)
-        if is_moved and name in self.attachments.ended:
+        if is_moved and self.table.ended(name) is not None:
             return []  # ask on: where it has moved to will hear from us that it is over
-        del self.questions[want, name]
+        self._close(want, name)
         effects = self._told(question.message, answer.entry) if want == "tell" else []
         for asker in question.askers:
             if asker.key is not None:
@@ -319,7 +357,7 @@ class Names:
         return effects
 
     def _serve(self, want: Want, asker: Asker, answer: NameAnswer, now: Instant) -> list[Effect]:
-        """Go on with what a client wants of a name, now that its home is known."""
+        """Go on with a client's request, now that the home of the name is known."""
         client, message, entry = asker.client, asker.message, answer.entry
         if want == "free":
             return [Send(client, Done(message.request))]
@@ -353,9 +391,9 @@ class Names:
     def _looked(
         self, client: ClientName, message: Subscribe, entry: NameEntry | None, now: Instant
     ) -> list[Effect]:
-        """A subscription was here when its client came without a token."""
+        """Go on with a client that came without a token to a subscription that was here."""
         assert message.name is not None
-        own = self.durables.entry(message.name)
+        own = self.named.entry(message.name)
         if own is None:  # it has ended, or moved, meanwhile
             return self.claim(client, message, now)
         newest = newer(own, entry)
@@ -367,9 +405,9 @@ class Names:
         return refuse_elsewhere(client, message, problem, [newest.home])
 
     def _told(self, told: NameQuestion, entry: NameEntry | None) -> list[Effect]:
-        """The registrar knows that a subscription is here: it need not be told again. If it has
-        noted more moves for us, of a claim that came to nothing, the next must be beyond them."""
-        known = self.durables.subscriptions.get(told.name)
+        """The registrar knows that the subscription is here: note that. If the registrar has noted
+        more moves, from a claim that came to nothing, count from there."""
+        known = self.named.subscriptions.get(told.name)
         assert told.known is not None
         if known is None or known.definition.moves != told.known.moves:
             return []
@@ -377,13 +415,14 @@ class Names:
         if entry is not None and entry.home == self.name:
             moves = max(moves, entry.moves)
         definition = dataclass_replace(known.definition, moves=moves, registrar=told.receiver)
-        return self.durables.subscriptions.redefine(definition)
+        return self.named.subscriptions.redefine(definition)
 
     def _free_what_is_not_here(
         self, name: SubscriptionName, entry: NameEntry | None, now: Instant
     ) -> list[Effect]:
-        """A crash came between a claim and what was claimed, or between an end and its note."""
-        is_here = self.durables.subscriptions.get(name) is not None
+        """Free a name that the registrar believes to be here. A crash came between the claim and
+        the creation, or between the end and its note."""
+        is_here = self.named.subscriptions.get(name) is not None
         if entry is None or entry.home != self.name or is_here or ("claim", name) in self.questions:
             return []
         return self._open("free", name, entry, "", [], now)
@@ -417,9 +456,9 @@ class Names:
                 effects.append(Send(asker.client, question.silent(asker)))
         is_wanted = want == "free" or bool(question.askers)
         if want == "tell":
-            is_wanted = self.durables.subscriptions.get(name) is not None
+            is_wanted = self.named.subscriptions.get(name) is not None
         if not is_wanted:
-            del self.questions[key]
+            self._close(want, name)
             return effects
         return effects + self._put(question, now)
 
@@ -432,7 +471,7 @@ class Names:
 
 
 def may_exist(name: SubscriptionName) -> bool:
-    """Can any subscription be called so? If not, nobody need be asked about it."""
+    """Can a subscription have this name? If not, no registrar need be asked about it."""
     return 0 < len(name.encode()) <= KEY_BYTES_MAX
 
 

@@ -1,14 +1,14 @@
-"""Hand-overs: durable subscriptions that have come here from another broker.
+"""Moves: named subscriptions that have come here from another broker.
 
 Theory of operation
-    A client may go on at another broker with its token. There the subscription is new, but the
-    old broker still holds it, and with it what the client has not consumed. The new one makes
-    sure that it holds that too, up to every pubend (`durable.hand_over`), and then tells the old
-    one to forget it. Moves are counted, so that an old request never ends a newer copy.
-    What was acknowledged at the old one stays so, though the client came with an older token: a
-    copy is forgotten only for one that knows how far it was acknowledged, durably. If that does
-    not, it is told, and asks again.
-    Holds travel up the tree as acknowledgements do, echoes and hand-overs by the way there is.
+    A client may go on at another broker with its token. The subscription is new there, but the old
+    broker still has it, and holds the events that the client has not consumed. The new broker first
+    makes every pubend hold them for it, too (`durable.hand_over`). Then it tells the old one to
+    forget its copy. Moves are counted, so that an old request never ends a newer copy.
+    What was acknowledged at the old broker stays acknowledged, though the client came with an older
+    token: a copy is forgotten only when the new broker knows, durably, how far it was acknowledged.
+    If the new broker does not, it is told, and asks again.
+    Holds travel up the tree as acknowledgements do; echoes and hand-overs take the shortest way.
 
 Source: docs/protocols/durable-subscriptions.md, 3.6.
 """
@@ -24,125 +24,105 @@ from gapless.core.broker_messages import HandOver, ReleaseEcho, ReleaseHold
 from gapless.core.client_messages import Done
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
-from gapless.core.identity import Instant, PubendName
-from gapless.durable.hand_over import Forget, Step, may_forget
-from gapless.node.subscriptions.durables import Moved
+from gapless.durable.hand_over import ForgetRequest, Step, may_forget
+from gapless.node.subscriptions.named_subscriptions import Moved
+from gapless.node.subscriptions.record import Phase
+from gapless.node.subscriptions.table import Work
 
 if TYPE_CHECKING:
     from gapless.core.client_messages import Subscribe
     from gapless.core.effects import Effect
-    from gapless.core.identity import BrokerName, SubscriptionName
-    from gapless.durable.hand_over import Arrival
-    from gapless.durable.subscriptions import Subscription
-    from gapless.node.config import Config
-    from gapless.node.network import Network
-    from gapless.node.routing import Routing
+    from gapless.core.identity import Instant, SubscriptionName
+    from gapless.durable.subscriptions import DurableSubscription
+    from gapless.node.context import Context
     from gapless.node.subscriptions.attachments import Attachments
 
 
-class HandOvers:
-    """The subscriptions that arrived at one broker and are not forgotten yet where they were."""
+class Moves:
+    """The subscriptions that arrived at one broker and that their old broker has not forgotten
+    yet."""
 
-    def __init__(
-        self,
-        name: BrokerName,
-        network: Network,
-        config: Config,
-        routing: Routing,
-        attachments: Attachments,
-        now: Instant,
-    ) -> None:
-        self.name = name
-        self.network = network
-        self.config = config
-        self.routing = routing
+    def __init__(self, context: Context, attachments: Attachments) -> None:
+        self.name = context.name
+        self.network = context.network
+        self.config = context.config
+        self.routing = context.routing
         self.attachments = attachments
-        self.durables = attachments.durables
-        self.arrivals: dict[SubscriptionName, Arrival] = {}
-        self._later: dict[SubscriptionName, Subscribe] = {}  # came back while it was arriving
+        self.named = attachments.named
+        self.table = attachments.table
         self.holds: list[ReleaseHold] = []  # for our own relays, which pass them up
-        self._number = int(now)  # echoes to a life before this one do not count
-        for subscription in self.durables.subscriptions.all():
-            if subscription.definition.previous is not None:
-                self.attachments.arrived[subscription.definition.name] = None
+        self._number = int(context.started)  # echoes to a life before this one do not count
 
     @property
     def is_quiet(self) -> bool:
         """Has this step left nothing to `settle`, nor to ask for?"""
-        come = self.attachments.returned or self.attachments.arrived
-        return not (come or self.attachments.ending or self.holds)
+        return not (self.holds or self.table.has_work(Work.TAKE_BACK, Work.HAND_OVER, Work.END))
 
     def settle(self, now: Instant) -> list[Effect]:
-        """At the end of a step: begin with those that have arrived in it."""
+        """At the end of a step: begin to hand over the subscriptions that arrived in it."""
         effects: list[Effect] = []
-        returned, self.attachments.returned = self.attachments.returned, {}
-        for name, message in returned.items():
-            effects += self._take_back(name, message, now)
-        arrived, self.attachments.arrived = self.attachments.arrived, {}
-        for name in arrived:
-            subscription = self.durables.subscriptions.get(name)
+        for name in self.table.take(Work.TAKE_BACK):
+            if (message := self.table.take_return(name)) is not None:
+                effects += self._take_back(name, message, now)
+        for name in self.table.take(Work.HAND_OVER):
+            subscription = self.named.subscriptions.get(name)
             if subscription is None or subscription.definition.previous is None:
                 continue
             definition = subscription.definition
-            self.attachments.untold[name] = None
+            self.table.tell_home(name)
             if definition.previous not in self.network.cell_of:  # nobody is left to forget it
-                effects += self.durables.subscriptions.settle_move(name)
+                effects += self.named.settle_move(name)
                 continue
             self._number += 1
-            arrival = self.arrivals[name] = self.attachments.parts.arrival(
-                name,
-                subscription.released,
-                [PubendName(pubend) for pubend in subscription.since],
-                self.routing.cell,
-                subscription.definition.previous,
-                definition.moves,
-                self._number,
-                self.config,
-                now,
+            arrival = self.attachments.parts.arrival(
+                subscription, self.routing.cell, self._number, self.config, now
             )
+            self.table.hand_over(name, arrival)
             effects += self._carry_out(arrival.fire(now), now)
         return effects + self._end_those_that_may()
 
     def _end_those_that_may(self) -> list[Effect]:
-        """Subscriptions that are to end, and are nowhere else any more."""
+        """End the subscriptions that are to end and are nowhere else any more."""
         effects: list[Effect] = []
-        for name in list(self.attachments.ending):
-            known = self.durables.subscriptions.get(name)
-            if known is None:
-                gone = self.attachments.ending.pop(name)
-                effects += [Send(client, Done(asked.request)) for client, asked in gone]
-            elif known.definition.previous is None and name not in self._later:
-                askers = self.attachments.ending.pop(name)
-                effects += self.attachments.finish(name, f"{quoted(name)} was ended", askers)
+        for name in self.table.names(Work.END):
+            record = self.table.get(name)
+            assert record is not None
+            if not record.phase.is_here:
+                enders = self.table.take_enders(name)
+                effects += [Send(client, Done(asked.request)) for client, asked in enders]
+            elif record.phase is not Phase.ARRIVING and record.next_return is None:
+                enders = self.table.take_enders(name)
+                effects += self.attachments.finish(name, f"{quoted(name)} was ended", enders)
         return effects
 
     def _take_back(self, name: SubscriptionName, message: Subscribe, now: Instant) -> list[Effect]:
-        """It was elsewhere and is back before we were told to forget it. What its client has shown
-        us counts; and where it was must forget it, after where it was before."""
-        known = self.durables.subscriptions.get(name)
+        """Take a subscription back that was elsewhere, before that broker told us to forget it. The
+        token of its client counts. The broker where it was must forget it; if it is still arriving
+        from a third broker, that one comes first."""
+        known = self.named.subscriptions.get(name)
         if known is None or message.moves <= known.definition.moves:
             return []
         token = self.attachments.known(known, message.token or {})
-        effects = self.durables.subscriptions.acknowledge(name, token, now)
+        effects = self.named.subscriptions.acknowledge(name, token, now)
         if known.definition.previous not in (None, message.previous):
-            self._later[name] = message
+            self.table.come_back_later(name, message)
             return effects
-        self.attachments.arrived[name] = None
+        self.table.arrive(name)
         definition = dataclass_replace(
             known.definition,
             moves=message.moves + 1,
             previous=message.previous,
             registrar=None,
         )
-        return effects + self.durables.subscriptions.redefine(definition)
+        return effects + self.named.subscriptions.redefine(definition)
 
-    def _carry_out(self, wanted: list[ReleaseHold | Forget], now: Instant) -> list[Effect]:
+    def _carry_out(self, wanted: list[ReleaseHold | ForgetRequest], now: Instant) -> list[Effect]:
         effects: list[Effect] = []
         for each in wanted:
             if isinstance(each, ReleaseHold):
                 self.holds.append(each)
                 continue
-            known = self.durables.subscriptions.get(each.subscription)
+            known = self.named.subscriptions.get(each.subscription)
             message = HandOver(
                 each.subscription,
                 sender=self.name,
@@ -155,13 +135,13 @@ class HandOvers:
         return effects
 
     def send(self, message: HandOver, now: Instant) -> list[Effect]:
-        """To its receiver, or one hop nearer to him."""
+        """Send a message to its receiver, or one hop nearer to it."""
         if message.receiver == self.name:
             return self.receive(message, now)
         return self.routing.send_on(message, now)
 
     def receive(self, message: HandOver, now: Instant) -> list[Effect]:
-        """At the old broker: forget it, and say so. At the new one: that is all."""
+        """At the old broker: forget the copy, and say so. At the new one: the hand-over is done."""
         self._check(message)
         if message.receiver != self.name:
             return self.send(message, now)
@@ -172,14 +152,14 @@ class HandOvers:
             return self._follow(message)
         if message.ahead:
             return self._learn(message, now)
-        known, moved = self.durables.subscriptions.get(name), self.durables.moved(name)
+        known, moved = self.named.subscriptions.get(name), self.named.moved(name)
         answer = replace(
             message, sender=self.name, receiver=message.sender, over=False, released=None
         )
         if known is None and message.over:
             return []  # it is over here too
-        if known is None and name in self.attachments.ended:
-            moves = max(message.moves, self.attachments.ended[name]) + 1
+        if known is None and (ended := self.table.ended(name)) is not None:
+            moves = max(message.moves, ended) + 1
             return self.send(replace(answer, moves=moves, over=True), now)
         if known is None and (moved is None or moved.broker == message.sender):
             return self.send(replace(answer, done=True), now)
@@ -198,121 +178,115 @@ class HandOvers:
             raise ProtocolError(f"{name} has not moved from {message.receiver!r} to itself")
 
     def _compare(
-        self, message: HandOver, known: Subscription, answer: HandOver, now: Instant
+        self, message: HandOver, known: DurableSubscription, answer: HandOver, now: Instant
     ) -> list[Effect]:
-        """It is at the sender, and it is here: which of the two goes?"""
+        """The subscription is at the sender and here: decide which of the two copies goes."""
         name = message.subscription
         if known.definition.owner != message.owner:
             return self.send(replace(answer, done=True), now)  # only the name is the same
         own, other = (known.definition.moves, self.name), (message.moves, message.sender)
-        if not may_forget(own, other):  # it is for him to forget
+        if not may_forget(own, other):  # the sender must forget its copy
             released = positions(known) if self._is_kin(message, known) else None
             return self.send(replace(answer, moves=own[0], released=released), now)
-        arrival = self.arrivals.get(name)
+        arrival = self.table.arrivals.get(name)
         if message.over and (arrival is None or arrival.previous == message.sender):
             self.forget(name)
-            askers = self.attachments.ending.pop(name, [])
-            return self.attachments.finish(name, f"{quoted(name)} was ended", askers)
-        if name in self.attachments.ending:  # it is to end, there too
-            self.attachments.arrived[name] = None
+            enders = self.table.take_enders(name)
+            return self.attachments.finish(name, f"{quoted(name)} was ended", enders)
+        if (record := self.table.get(name)) is not None and record.enders:  # it ends there too
+            self.table.arrive(name)
             definition = dataclass_replace(
                 known.definition,
                 moves=message.moves + 1,
                 previous=message.sender,
                 registrar=None,
             )
-            return self.durables.subscriptions.redefine(definition)
+            return self.named.subscriptions.redefine(definition)
         if arrival is not None and arrival.previous != message.sender:
-            return []  # first it has to be forgotten where it was before; he asks again
+            return []  # the broker where it was before comes first; the sender asks again
         acknowledged = known.acknowledged
         if any(tick < acknowledged.get(each) for each, tick in (message.released or {}).items()):
             return self.send(replace(answer, released=dict(acknowledged), ahead=True), now)
-        self.arrivals.pop(name, None)
-        problem = f"{quoted(name)} goes on at another broker"
+        self.forget(name)
         then = tuple(self.send(replace(answer, done=True), now))
         moved = Moved(message.sender, message.moves, known.definition.owner)
-        effects = self.durables.remember_move(name, moved)
-        effects += self.attachments.end(name, problem, then, elsewhere=True)
-        del self.attachments.ended[name]  # it is not over, it lives there
-        return effects
+        effects = self.named.remember_move(name, moved)
+        return effects + self.attachments.move_out(name, then)
 
-    def _is_kin(self, message: HandOver, known: Subscription) -> bool:
-        """Is the sender's copy where ours came from, or did it come from ours? Else it may be left
-        of an earlier life of the name, and what was acknowledged in that is nothing to us."""
-        arrival = self.arrivals.get(message.subscription)
+    def _is_kin(self, message: HandOver, known: DurableSubscription) -> bool:
+        """Did our copy come from the sender's, or the sender's from ours? Otherwise the sender's
+        may be of an earlier life of the name, and its acknowledgements mean nothing here."""
+        arrival = self.table.arrivals.get(message.subscription)
         came_from_there = arrival is not None and arrival.previous == message.sender
         return came_from_there or message.moves > known.definition.first
 
     def _learn(self, message: HandOver, now: Instant) -> list[Effect]:
-        """Of a copy that is to be forgotten more is acknowledged than of ours. It counts here from
-        now on; when that is durable, the next request to forget it says so."""
-        known = self.durables.subscriptions.get(message.subscription)
+        """The copy that is to be forgotten was acknowledged further than ours: take that over. When
+        it is durable, the next request to forget the copy says so."""
+        known = self.named.subscriptions.get(message.subscription)
         if known is None or message.moves < known.definition.first:
-            return []  # it was for one that was here before
+            return []  # the message is about an earlier life
         token = self.attachments.known(known, message.released or {})
-        return self.durables.subscriptions.acknowledge(message.subscription, token, now)
+        return self.named.subscriptions.acknowledge(message.subscription, token, now)
 
     def _follow(self, message: HandOver) -> list[Effect]:
-        """It had moved on before it came here: take it over from where it went."""
-        name, arrival = message.subscription, self.arrivals.get(message.subscription)
-        known = self.durables.subscriptions.get(name)
+        """The subscription had moved on before it came here: take it over from that broker."""
+        name, arrival = message.subscription, self.table.arrivals.get(message.subscription)
+        known = self.named.subscriptions.get(name)
         if known is None or arrival is None or arrival.previous != message.sender:
             return []
-        self.attachments.arrived[name] = None
+        self.table.arrive(name)
         moves = max(known.definition.moves, message.moves + 1)
         definition = dataclass_replace(
             known.definition, moves=moves, previous=message.elsewhere, registrar=None
         )
-        return self.durables.subscriptions.redefine(definition)
+        return self.named.subscriptions.redefine(definition)
 
     def _forgotten(self, message: HandOver) -> list[Effect]:
-        arrival = self.arrivals.get(message.subscription)
+        arrival = self.table.arrivals.get(message.subscription)
         if arrival is None:
             return []
         arrival.receive_forgotten(message.sender, message.moves)
         if arrival.step is not Step.DONE:
             return []
-        name = message.subscription
-        del self.arrivals[name]
-        later = self._later.pop(name, None)
-        if later is not None:
-            self.attachments.returned[name] = later
-            return self.durables.subscriptions.settle_move(name)
-        return self.durables.subscriptions.settle_move(name)
+        return self.named.settle_move(message.subscription)
+
+    def take_holds(self) -> list[ReleaseHold]:
+        """The holds that our own relays are to pass up; they are the caller's from now on."""
+        holds, self.holds = self.holds, []
+        return holds
 
     def forget(self, name: SubscriptionName) -> None:
-        """The subscription is no more, so that nothing is to be handed over."""
-        self.arrivals.pop(name, None)
-        self._later.pop(name, None)
+        """The subscription has ended: nothing is to be handed over."""
+        self.table.end_hand_over(name)
 
     def receive_echo(self, echo: ReleaseEcho, now: Instant) -> list[Effect]:
         if echo.cell != self.routing.cell:
             hop = self.network.next_hop(self.routing.cell, echo.cell)
             return self.routing.send(hop, echo.pubend, echo, now)
         effects: list[Effect] = []
-        for arrival in self.arrivals.values():
+        for arrival in self.table.arrivals.values():
             effects += self._carry_out(arrival.receive_echo(echo, now), now)
         return effects
 
     @property
     def deadline(self) -> Instant | None:
-        if not self.arrivals:
+        if not self.table.arrivals:
             return None
-        due = (each.deadline for each in self.arrivals.values())
+        due = (each.deadline for each in self.table.arrivals.values())
         return min((each for each in due if each is not None), default=None)
 
     def fire(self, now: Instant) -> list[Effect]:
         effects: list[Effect] = []
-        for arrival in self.arrivals.values():
+        for arrival in self.table.arrivals.values():
             effects += self._carry_out(arrival.fire(now), now)
         return effects
 
     def check(self) -> None:
-        for name, arrival in self.arrivals.items():
+        for arrival in self.table.arrivals.values():
             arrival.check()
-            assert self.durables.subscriptions.get(name) is not None, "it has arrived"
 
 
-def positions(subscription: Subscription) -> dict[str, int]:
-    """How far it is acknowledged, durably, at every pubend that it counts at."""
+def positions(subscription: DurableSubscription) -> dict[str, int]:
+    """The position up to which each pubend is acknowledged, durably."""
     return {pubend: subscription.released.get(pubend) for pubend in subscription.since}

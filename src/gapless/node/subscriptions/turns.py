@@ -1,15 +1,15 @@
-"""Turns: who of all that catch up at one broker may ask for more.
+"""Turns: which of the sessions that catch up at one broker may ask for more events.
 
 Theory of operation
-    What was asked for and not sent yet takes memory and time, here and on the way. All that catch
-    up share `catch_up_total_max` of it, in equal parts for each pubend at which anyone does, so
-    that one that is out of reach holds up nobody elsewhere. Where a part is used up they stand in
-    line: when there is room again the first one asks, for one window, and goes to the end. So a
-    thousand that return at once take turns, and none waits for ever.
+    Events that were asked for and not sent yet take memory and time, here and on the way. All
+    sessions that catch up share `catch_up_total_max` of them, in equal parts for each pubend, so
+    that a pubend that is out of reach holds nobody up elsewhere. Where a part is used up, sessions
+    stand in line. When there is room again, the first one asks for one window and goes to the end
+    of the line. So a thousand clients that return at once take turns, and none waits for ever.
 
 Invariants (checked by `check`)
-    I1  what is open is counted, by pubend
-    I2  at every pubend no more is open than all together may have, and one window
+    I1  open events are counted, by pubend
+    I2  at each pubend no more events are open than the total, and one window
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """One broker's lines. See the module docstring."""
+    """The lines of one broker. See the module docstring."""
 
     def __init__(self, total_max: int) -> None:
         self.total_max = total_max
@@ -38,7 +38,7 @@ class Turns:
         return max(0, share - self._count.get(pubend, 0))
 
     def room_of(self, key: Key) -> int:
-        """How many events this one may ask for: none, while others stand in line before it."""
+        """How many events this session may ask for; none while others stand in line before it."""
         name, pubend = key
         return self._room(pubend) if next(iter(self._line.get(pubend, ())), name) == name else 0
 
@@ -47,25 +47,25 @@ class Turns:
         return bool(self._line)
 
     def next(self) -> Key | None:
-        """Whose turn it is, if it is anyone's."""
+        """The session whose turn it is, if there is one."""
         for pubend, line in self._line.items():
             if self._room(pubend):
                 return next(iter(line)), pubend
         return None
 
     def is_busy(self, key: Key) -> bool:
-        """Does it wait for an answer, or for its turn?"""
+        """Does the session wait for an answer, or for its turn?"""
         name, pubend = key
         return name in self._line.get(pubend, ()) or name in self.open.get(pubend, ())
 
     def in_the_way(self) -> Iterator[Key]:
-        """All that have something open where others stand in line."""
+        """The sessions that have events open where others stand in line."""
         for pubend in self._line:
             for name in list(self.open.get(pubend, ())):
                 yield name, pubend
 
     def update(self, key: Key, open_count: int, *, waits: bool) -> None:
-        """So much it has open now; and would it have asked for more, if it were its turn?"""
+        """Note how many events a session has open, and whether it `waits` for its turn to ask."""
         name, pubend = key
         some, line = self.open.setdefault(pubend, {}), self._line.setdefault(pubend, {})
         self._count[pubend] = self._count.get(pubend, 0) + open_count - some.pop(name, 0)

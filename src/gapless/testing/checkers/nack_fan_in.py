@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from gapless.core.broker_messages import Knowledge, Nack, Purpose, Sideways
+from gapless.core.events import EventBatch
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import TICK_MAX, Span
-from gapless.knowledge.scattered import apart
 from gapless.testing.checkers.checker import Checker
 from gapless.testing.trace import show_span
 
@@ -81,3 +83,19 @@ class NackFanIn(Checker):
                     rest.remove(span)
                     left.extend((until, part) for part in rest)
                 self._out[key] = left
+
+
+def apart(knowledge: Knowledge) -> list[Knowledge]:
+    """The same as messages that each say all of their span."""
+    if not knowledge.scattered:
+        return [knowledge]
+    return [
+        replace(
+            knowledge,
+            span=Span(tick, tick + 1),
+            ticks=(tick,),
+            events=EventBatch((event,)),
+            scattered=False,
+        )
+        for tick, event in zip(knowledge.ticks, knowledge.events, strict=True)
+    ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.propagation.condition import ConditionReader
-from gapless.propagation.digest import Known
+from gapless.propagation.digest import KnownVector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gapless.testing.record import Record
 
 
-NOTHING = Known(0, {})
+NOTHING = KnownVector(0, {})
 
 
 class RoutingTables:
@@ -43,7 +43,7 @@ class RoutingTables:
         return [
             f"{name}: {topic}: {found}"
             for name, node in self._nodes.items()
-            for topic, interest in node.interests.by_topic.items()
+            for topic, interest in node.durable.interests.by_topic.items()
             for found in self._wrong(topic, interest)
         ]
 
@@ -68,7 +68,7 @@ class RoutingTables:
         """Does it not know the vector of any source's newest messages?"""
         known = interest.vectors.sufficiency[direction].dictionary.known
         for node in self._nodes.values():
-            stamp = node.interests.by_topic[topic].stamp
+            stamp = node.durable.interests.by_topic[topic].stamp
             if stamp is not None and known.get(stamp.source, NOTHING).digest == stamp.digest:
                 return False
         return True
@@ -77,7 +77,7 @@ class RoutingTables:
         """The times of all leaves below: each has been asked, if only by who began anew."""
         times: dict[str, int] = {}
         for leaf in branch.leaves:
-            machine = self._nodes[leaf].interests.by_topic[topic].leaf
+            machine = self._nodes[leaf].durable.interests.by_topic[topic].leaf
             if machine is not None:
                 times[leaf] = machine.clock - 1
         return times

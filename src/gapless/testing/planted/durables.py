@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from gapless.core.effects import Effect, Persist
 from gapless.core.identity import Instant
-from gapless.durable.catch_up import CatchUp, Gap
-from gapless.durable.consolidated import Batch, Consolidated
-from gapless.durable.hand_over import Arrival, Forget
-from gapless.durable.subscriptions import Subscriptions
+from gapless.durable.catch_up import CatchUp, LostSpan
+from gapless.durable.consolidated import Consolidated, SubscriptionBatch
+from gapless.durable.hand_over import Arrival, ForgetRequest
+from gapless.durable.subscriptions import DurableSubscriptions
 from gapless.knowledge.pubend import Pubend
 from gapless.knowledge.relay import Relay
 from gapless.node.parts import Parts
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from gapless.core.broker_messages import Knowledge, ReleaseHold
     from gapless.core.identity import SubscriptionName, TopicName
     from gapless.core.token import Token
-    from gapless.durable.subscriptions import Subscription
-    from gapless.knowledge.outgoing import Outgoing
+    from gapless.durable.catch_up import CatchUpSource, Taker
+    from gapless.durable.subscriptions import DurableSubscription
+    from gapless.durable.timing import DurableTiming
+    from gapless.knowledge.neighbours import Outgoing
     from gapless.knowledge.subend import Settled
 
 
@@ -34,7 +37,7 @@ class ReleasesDelivered(Pubend):
         super().acknowledge(delivered, now, delivered)
 
 
-class AssuresBeforeDurable(Subscriptions):
+class AssuresBeforeDurable(DurableSubscriptions):
     """Answers an acknowledgement along with its write, not after it."""
 
     def acknowledge(
@@ -43,7 +46,7 @@ class AssuresBeforeDurable(Subscriptions):
         return [*then, *super().acknowledge(name, token, now)]
 
 
-class ForgetsAcknowledgements(Subscriptions):
+class ForgetsAcknowledgements(DurableSubscriptions):
     """Remembers in memory only how far its subscriptions are."""
 
     def _write(self) -> list[Effect]:
@@ -69,14 +72,14 @@ class MissesRecord(Consolidated):
 class ForgetsTail(Consolidated):
     """Lets one that has caught up go on from there without what is not logged yet."""
 
-    def tail(self, taker: int, start: int) -> Batch:
-        return Batch([], [], super().tail(taker, start).through)
+    def tail(self, taker: int, start: int) -> SubscriptionBatch:
+        return SubscriptionBatch([], [], super().tail(taker, start).through)
 
 
 class TellsGapTwice(CatchUp):
     """Says it again."""
 
-    def _add_gap(self, pieces: list[Batch | Gap]) -> None:
+    def _add_gap(self, pieces: list[SubscriptionBatch | LostSpan]) -> None:
         super()._add_gap(pieces)
         pieces.append(pieces[-1])
 
@@ -84,16 +87,16 @@ class TellsGapTwice(CatchUp):
 class SilencesLoss(CatchUp):
     """Passes over what is lost without a word."""
 
-    def _add_gap(self, pieces: list[Batch | Gap]) -> None:
+    def _add_gap(self, pieces: list[SubscriptionBatch | LostSpan]) -> None:
         super()._add_gap(pieces)
-        pieces[-1] = Batch([], [], pieces[-1].span.end)  # type: ignore[union-attr]  # it is a gap
+        pieces[-1] = SubscriptionBatch([], [], pieces[-1].span.end)  # type: ignore[union-attr]  # it is a gap
 
 
 class SwitchesTooEarly(CatchUp):
     """Takes what it has asked for for what it has."""
 
     def is_done(self, latest: int) -> bool:
-        return self.told >= max(latest, self.since)
+        return self.window_end >= max(latest, self.since)
 
 
 class FillsScattered(Relay):
@@ -106,35 +109,42 @@ class FillsScattered(Relay):
 class ForgetsSince(CatchUp):
     """Believes the log also where the subscription was not there yet."""
 
-    def __init__(self, *arguments: Any, since: int = 0, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(
+        self, taker: Taker, start: int, source: CatchUpSource, timing: DurableTiming
+    ) -> None:
+        super().__init__(dataclasses.replace(taker, since=0), start, source, timing)
 
 
 class BelievesFilteredSilence(CatchUp):
     """Does not say that it needs everything, where others have filtered."""
 
-    def __init__(self, *arguments: Any, minimum: Any = None, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(
+        self, taker: Taker, start: int, source: CatchUpSource, timing: DurableTiming
+    ) -> None:
+        super().__init__(taker, start, source, timing)
+        self._contradictions.is_whole = False
 
 
 class DoesNotRefilter(CatchUp):
     """Takes everything that it gets where the log knows nothing."""
 
-    def __init__(self, *arguments: Any, matches: Any = None, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(
+        self, taker: Taker, start: int, source: CatchUpSource, timing: DurableTiming
+    ) -> None:
+        super().__init__(dataclasses.replace(taker, matches=None), start, source, timing)
 
 
-class ForgetsSurvivors(Subscriptions):
+class ForgetsSurvivors(DurableSubscriptions):
     """After a restart nobody is told what the durable subscriptions of a topic want."""
 
-    def of_topic(self, topic: TopicName) -> list[Subscription]:
+    def of_topic(self, topic: TopicName) -> list[DurableSubscription]:
         return []
 
 
 class NeverHandsOver(Arrival):
     """Leaves the copy at the old broker where it is."""
 
-    def fire(self, now: Instant) -> list[ReleaseHold | Forget]:
+    def fire(self, now: Instant) -> list[ReleaseHold | ForgetRequest]:
         self.deadline = Instant(now + self.timing.hand_over_repeat)
         return []
 

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from gapless.core.identity import CellName, ClientName
     from gapless.core.spans import SpanSet
     from gapless.core.store import Store
-    from gapless.knowledge.outgoing import Outgoing
-    from gapless.knowledge.publications import Request
-    from gapless.propagation.outgoing import Action
+    from gapless.knowledge.neighbours import Outgoing
+    from gapless.knowledge.publications import PublicationRequest
+    from gapless.propagation.actions import Action
 
 
 class DeliversPastGap(Subend):
@@ -102,7 +102,7 @@ class AsksForEachChild(Relay):
     def _ask_upstream(
         self, unknown: SpanSet, purpose: Purpose, now: Instant, events_max: int = 0
     ) -> list[Outgoing]:
-        self.questions.asked.clear()
+        self.questions.upstream_questions.clear()
         return super()._ask_upstream(unknown, purpose, now, events_max)
 
 
@@ -138,7 +138,7 @@ class AcknowledgesBeforeDurable(Pubend):
             if isinstance(effect, Persist):
                 early += [
                     self._receipt(request)
-                    for request in self.writing
+                    for request in self.batch.requests
                     if request.message.publisher is None
                 ]
         return early + effects
@@ -171,7 +171,7 @@ class ForgetsTerms(Pubend):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        for publisher in self.publishers.durable.values():
+        for publisher in self.publishers.records.values():
             publisher.term = 0
 
 
@@ -182,12 +182,14 @@ class ForgetsPublishers(Pubend):
         effects = super()._write(now)
         return [
             Persist(each.writes[:1], each.then, each.otherwise)
-            if isinstance(each, Persist) and self.writing and self._has_events(self.writing)
+            if isinstance(each, Persist)
+            and self.batch.requests
+            and self._has_events(self.batch.requests)
             else each
             for each in effects
         ]
 
-    def _has_events(self, requests: list[Request]) -> bool:
+    def _has_events(self, requests: list[PublicationRequest]) -> bool:
         return any(request.events for request in requests)
 
 

@@ -10,24 +10,24 @@ from gapless.core.effects import Effect, Put
 from gapless.core.identity import Instant
 from gapless.core.transaction_messages import Commit
 from gapless.knowledge.pubend import Pubend
-from gapless.knowledge.transactions import Transactions
+from gapless.knowledge.transactions import PubendTransactions
 from gapless.node.parts import Parts
 
 if TYPE_CHECKING:
     from gapless.core.effects import Write
     from gapless.core.identity import ClientName
     from gapless.core.transaction_messages import Abort
-    from gapless.knowledge.staging import Key
+    from gapless.knowledge.stages import Key
 
 
-class CommitsTwice(Transactions):
+class CommitsTwice(PubendTransactions):
     """Takes the last number for a new one."""
 
     def is_committed(self, key: Key) -> bool:
         return key[0] in self.last and self.last[key[0]][0] > key[1]
 
 
-class ForgetsProducers(Transactions):
+class ForgetsProducers(PubendTransactions):
     """Remembers what was committed in memory only."""
 
     def write(self, log: str, next_tick: int) -> tuple[Write, ...]:
@@ -35,7 +35,7 @@ class ForgetsProducers(Transactions):
         return tuple(w for w in writes if not (isinstance(w, Put) and w.table == self.producers))
 
 
-class ForgetsTheRest(Transactions):
+class ForgetsTheRest(PubendTransactions):
     """Does not go on after a crash."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -45,11 +45,11 @@ class ForgetsTheRest(Transactions):
         self.copy, self._retry_due = None, None
 
 
-class PublishesLosers(Transactions):
+class PublishesLosers(PubendTransactions):
     """Takes all that was staged for what was to be committed."""
 
     def commit(self, client: ClientName, message: Commit, owner: str = "") -> list[Effect]:
-        slot = self.stages.open.get((message.producer, message.transaction))
+        slot = self.stages.open_slots.get((message.producer, message.transaction))
         if slot is not None:
             done = [name for name, part in slot.parts.items() if part.accepted == part.count]
             parts = (*message.parts, *sorted({*done} - {*message.parts}))
@@ -57,11 +57,11 @@ class PublishesLosers(Transactions):
         return super().commit(client, message, owner)
 
 
-class CommitsAborted(Transactions):
+class CommitsAborted(PubendTransactions):
     """Mistakes an abort for a commit."""
 
     def abort(self, client: ClientName, message: Abort, now: Instant) -> list[Effect]:
-        slot = self.stages.open.get((message.producer, message.transaction))
+        slot = self.stages.open_slots.get((message.producer, message.transaction))
         if slot is not None and message.part is None:
             self.commit(
                 client,
@@ -70,7 +70,7 @@ class CommitsAborted(Transactions):
         return super().abort(client, message, now)
 
 
-def _with(fault: type[Transactions]) -> Parts:
+def _with(fault: type[PubendTransactions]) -> Parts:
     class Faulty(Pubend):
         make_transactions = fault
 

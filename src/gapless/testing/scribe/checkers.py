@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gapless.scribe.identifiers import Identifier, NodeId, TopicId
-    from gapless.scribe.member import Member
+    from gapless.scribe.member import RingMember
     from gapless.testing.scribe.world import ScribeWorld
 
 LEAVES = "leaf sets are right"
@@ -38,7 +38,7 @@ def wrong_leaf_sets(world: ScribeWorld) -> Iterator[str]:
             yield f"the leaf set of {world.space.show(node)}"
 
 
-def route(world: ScribeWorld, source: Member, key: Identifier) -> list[NodeId] | None:
+def route(world: ScribeWorld, source: RingMember, key: Identifier) -> list[NodeId] | None:
     """The nodes that a message for the key would visit; None if it goes to one that is dead."""
     way, near, member = [source.node], False, source
     while True:
@@ -79,8 +79,8 @@ def _wrong_place(
     world: ScribeWorld,
     topic: TopicId,
     node: NodeId,
-    member: Member,
-    inside: dict[NodeId, Member],
+    member: RingMember,
+    inside: dict[NodeId, RingMember],
     root: NodeId,
 ) -> Iterator[str]:
     show = world.space.show

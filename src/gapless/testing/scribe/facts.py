@@ -23,7 +23,7 @@ from gapless.testing.record import Violation
 
 if TYPE_CHECKING:
     from gapless.scribe.identifiers import NodeId, TopicId
-    from gapless.scribe.member import Member
+    from gapless.scribe.member import RingMember
     from gapless.scribe.messages import TopicRecord
 
 GAPLESS = "an ordered topic has no gap"
@@ -61,7 +61,7 @@ class Facts:
         self.steps = 0
         self._check_every = check_every
 
-    def stepped(self, member: Member) -> None:
+    def stepped(self, member: RingMember) -> None:
         self.steps += 1
         if self._check_every and self.steps % self._check_every == 0:
             member.check()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from gapless.scribe.settings import Settings
+from gapless.scribe.settings import RingSettings
 
 if TYPE_CHECKING:
     import random
@@ -25,7 +25,7 @@ class ScribeOptions:
     """How many of the topics are ordered."""
     wishes: int
     """Subscriptions to begin with."""
-    settings: Settings
+    settings: RingSettings
     is_calm: bool
     """Adjacent nodes fail together, fewer than half a leaf set, and nothing else happens."""
     churn: float
@@ -46,9 +46,9 @@ class ScribeOptions:
         return [f"{each.name} {getattr(self, each.name)}" for each in fields(self)]
 
 
-def draw_settings(dice: random.Random) -> Settings:
+def draw_settings(dice: random.Random) -> RingSettings:
     size = dice.choice((4, 8, 16))
-    return Settings(
+    return RingSettings(
         leaf_set_size=size,
         neighbourhood_max=dice.choice((4, 16)),
         replicas=min(dice.choice((3, 5)), size // 2 + 1),

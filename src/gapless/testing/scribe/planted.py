@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.scribe.effects import Deliver, Effect
-from gapless.scribe.group import Group
+from gapless.scribe.group import TopicGroup
 from gapless.scribe.membership import Membership
 from gapless.scribe.ordered import Ordered
-from gapless.scribe.parts import Parts
+from gapless.scribe.parts import RingParts
 from gapless.scribe.pastry import Pastry
 from gapless.scribe.tree import Tree
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gapless.scribe.identifiers import NodeId, Space, TopicId
     from gapless.scribe.messages import Routed, Seat, TreeEvent
     from gapless.scribe.pastry import Application
-    from gapless.scribe.settings import Settings
-    from gapless.scribe.topic import Topic
+    from gapless.scribe.settings import RingSettings
+    from gapless.scribe.topic import TreeTopic
 
 
 class TakesHearsay(Membership):
@@ -43,7 +43,7 @@ class HearsayPastry(Pastry):
         self,
         seat: Seat,
         application: Application,
-        settings: Settings,
+        settings: RingSettings,
         space: Space,
         proximity: Callable[[NodeId], int],
     ) -> None:
@@ -64,7 +64,7 @@ class TrustsSilentParents(Tree):
 
     def _keep_parent(
         self,
-        topic: Topic,
+        topic: TreeTopic,
         wanted: dict[NodeId, list[tuple[TopicId, bool, int | None]]],
         now: Instant,
     ) -> list[Effect]:
@@ -86,7 +86,7 @@ class StaysRoot(Tree):
 class HandsOutAtOnce(Ordered):
     """Does not wait for what is missing."""
 
-    def forward(self, topic: Topic, event: TreeEvent) -> tuple[TreeEvent | None, list[Effect]]:
+    def forward(self, topic: TreeTopic, event: TreeEvent) -> tuple[TreeEvent | None, list[Effect]]:
         onward, _ = super().forward(topic, event)
         if onward is None or not topic.subscribed:
             return onward, []
@@ -96,11 +96,11 @@ class HandsOutAtOnce(Ordered):
 class NeverAsks(Ordered):
     """Hopes that what is missing will come by itself."""
 
-    def ask(self, topic: Topic, own: NodeId) -> list[Effect]:
+    def ask(self, topic: TreeTopic, own: NodeId) -> list[Effect]:
         return []
 
 
-class CommitsAlone(Group):
+class CommitsAlone(TopicGroup):
     """Takes what it holds itself for committed; the others hear of it when they are behind."""
 
     def publish(self, source: Seat, number: int, oldest: int, body: bytes) -> list[Effect]:
@@ -112,7 +112,7 @@ class CommitsAlone(Group):
             self.committed = self.end
 
 
-class NeedsNobody(Group):
+class NeedsNobody(TopicGroup):
     """Leads without the promises of those who were there before."""
 
     def lead(self, seats: tuple[Seat, ...], now: Instant) -> list[Effect]:
@@ -124,7 +124,7 @@ class NeedsNobody(Group):
         return effects
 
 
-class PublishesRepeats(Group):
+class PublishesRepeats(TopicGroup):
     """Does not tell a repeated publication from a new one."""
 
     def has_published(self, source: Seat, number: int) -> bool:
@@ -132,14 +132,14 @@ class PublishesRepeats(Group):
         return False
 
 
-PLANTED_SCRIBE: dict[str, Parts] = {
-    "takes-hearsay": Parts(pastry=HearsayPastry),
-    "gives-up-on-the-way": Parts(pastry=GivesUpOnTheWay),
-    "trusts-silent-parents": Parts(tree=TrustsSilentParents),
-    "stays-root": Parts(tree=StaysRoot),
-    "hands-out-at-once": Parts(ordered=HandsOutAtOnce),
-    "never-asks": Parts(ordered=NeverAsks),
-    "commits-alone": Parts(group=CommitsAlone),
-    "needs-nobody": Parts(group=NeedsNobody),
-    "publishes-repeats": Parts(group=PublishesRepeats),
+PLANTED_SCRIBE: dict[str, RingParts] = {
+    "takes-hearsay": RingParts(pastry=HearsayPastry),
+    "gives-up-on-the-way": RingParts(pastry=GivesUpOnTheWay),
+    "trusts-silent-parents": RingParts(tree=TrustsSilentParents),
+    "stays-root": RingParts(tree=StaysRoot),
+    "hands-out-at-once": RingParts(ordered=HandsOutAtOnce),
+    "never-asks": RingParts(ordered=NeverAsks),
+    "commits-alone": RingParts(group=CommitsAlone),
+    "needs-nobody": RingParts(group=NeedsNobody),
+    "publishes-repeats": RingParts(group=PublishesRepeats),
 }

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from gapless.core.errors import GaplessError
 from gapless.core.identity import Instant
 from gapless.scribe.identifiers import Identifier
-from gapless.scribe.member import Member
+from gapless.scribe.member import RingMember
 from gapless.scribe.messages import TopicRecord
 from gapless.testing.record import Violation
 from gapless.testing.scribe import checkers
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gapless.scribe.effects import Effect
     from gapless.scribe.identifiers import NodeId
     from gapless.scribe.messages import Payload, Seat
-    from gapless.scribe.parts import Parts
+    from gapless.scribe.parts import RingParts
     from gapless.testing.scribe.options import ScribeOptions
 
 PATIENCE = 20 * SECOND
@@ -58,7 +58,7 @@ class ScribeOutcome:
 def simulate_scribe(
     seed: int,
     *,
-    parts: Parts | None = None,
+    parts: RingParts | None = None,
     out: Callable[[str], object] | None = None,
 ) -> ScribeOutcome:
     """Play the run of this seed; with other `parts` for members, to see that faults are found."""
@@ -87,7 +87,7 @@ class ScribeRun:
         options: ScribeOptions,
         dice: random.Random,
         trace: Trace,
-        parts: Parts | None,
+        parts: RingParts | None,
     ) -> None:
         self.options = options
         self.dice = dice
@@ -97,7 +97,7 @@ class ScribeRun:
         self._bodies = 0
         self._is_strict = options.is_calm
 
-    def _make(self, seat: Seat, proximity: Callable[[NodeId], int]) -> Member:
+    def _make(self, seat: Seat, proximity: Callable[[NodeId], int]) -> RingMember:
         member = WatchedMember(
             seat,
             proximity,
@@ -313,7 +313,7 @@ class ScribeRun:
                 raise Violation(checkers.EVERYTHING, lacking[0])
 
 
-class WatchedMember(Member):
+class WatchedMember(RingMember):
     """Says where messages arrive."""
 
     __slots__ = ("arrived",)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from gapless.core.identity import Instant
-from gapless.scribe.effects import Answer, Begun, Deliver, Missed, ToNode
+from gapless.scribe.effects import Begun, Deliver, MissedRange, RequestOutcome, ToNode
 from gapless.scribe.identifiers import Identifier, NodeId, Space
-from gapless.scribe.member import Member
+from gapless.scribe.member import RingMember
 from gapless.scribe.messages import Routed, Seat
 from gapless.testing.stage import Stage
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gapless.scribe.effects import Effect
     from gapless.scribe.messages import ScribeMessage, TopicRecord
-    from gapless.scribe.settings import Settings
+    from gapless.scribe.settings import RingSettings
     from gapless.testing.scribe.facts import Facts
     from gapless.testing.trace import Trace
     from gapless.testing.watch import Watch
@@ -46,7 +46,7 @@ class Place:
     x: int
     y: int
     life: int = 0
-    member: Member | None = None
+    member: RingMember | None = None
     wake: Instant | None = None
     seeds: list[NodeId] = field(default_factory=list)
 
@@ -70,8 +70,8 @@ class ScribeWorld(Stage):
         dice: random.Random,
         trace: Trace,
         facts: Facts,
-        settings: Settings,
-        make: Callable[[Seat, Callable[[NodeId], int]], Member] | None = None,
+        settings: RingSettings,
+        make: Callable[[Seat, Callable[[NodeId], int]], RingMember] | None = None,
         space: Space | None = None,
     ) -> None:
         super().__init__(dice, trace, cast("Watch", None))  # there are no clients to watch
@@ -85,8 +85,8 @@ class ScribeWorld(Stage):
         self._make = make or self._usual
         self._lives = 0
 
-    def _usual(self, seat: Seat, proximity: Callable[[NodeId], int]) -> Member:
-        return Member(seat, proximity, settings=self.settings, space=self.space)
+    def _usual(self, seat: Seat, proximity: Callable[[NodeId], int]) -> RingMember:
+        return RingMember(seat, proximity, settings=self.settings, space=self.space)
 
     # --- nodes -----------------------------------------------------------------------------------
 
@@ -101,14 +101,14 @@ class ScribeWorld(Stage):
     def live(self) -> list[Place]:
         return [place for place in self.places.values() if place.member is not None]
 
-    def active(self) -> list[Member]:
+    def active(self) -> list[RingMember]:
         return [p.member for p in self.places.values() if p.member and p.member.is_active]
 
     def distance(self, one: NodeId, other: NodeId) -> int:
         a, b = self.places[one], self.places[other]
         return abs(a.x - b.x) + abs(a.y - b.y)
 
-    def start(self, place: Place) -> Member:
+    def start(self, place: Place) -> RingMember:
         """A new life; it joins by whom it knew and by nodes that are up, or founds the ring.
 
         Both: two that knew only each other would wait for each other for ever.
@@ -169,9 +169,9 @@ class ScribeWorld(Stage):
                     facts.delivered(node, topic, number, body)
                 case Begun(topic, position):
                     facts.begun(node, topic, position)
-                case Missed(topic, start, end):
+                case MissedRange(topic, start, end):
                     facts.missed(node, topic, start, end)
-                case Answer(topic, number, problem):
+                case RequestOutcome(topic, number, problem):
                     facts.answered(node, topic, number, problem)
         self._schedule(place)
 

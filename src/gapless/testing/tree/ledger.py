@@ -12,24 +12,32 @@ Theory of operation
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.filters import Filter
 from gapless.testing.record import Violation
-from gapless.tree.messages import topic_of
+from gapless.tree.members import places
 
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
     from gapless.core.identity import BrokerName
     from gapless.tree.messages import (
-        Delivered,
         Missed,
-        PublicationId,
         SourceEnded,
         SubscriptionId,
+        TreeDelivery,
     )
 
 Source = tuple["BrokerName", int]
+
+
+class PublicationId(NamedTuple):
+    """One publication: the life of a broker where it began, and its number there."""
+
+    source: BrokerName
+    epoch: int
+    number: int
+
 
 CONTIGUOUS = "a contiguous run"
 NOTHING_LOST = "nothing is lost"
@@ -44,6 +52,8 @@ class Ledger:
         self._published: dict[Source, list[PublicationId]] = {}
         self._index: dict[PublicationId, int] = {}
         self._attributes: dict[PublicationId, Attributes] = {}
+        self._topic: dict[PublicationId, str] = {}
+        self._topic_of: dict[SubscriptionId, str] = {}
         self._position: dict[tuple[SubscriptionId, Source], int] = {}
         self._owed: dict[PublicationId, set[SubscriptionId]] = {}
         self._lost: dict[tuple[SubscriptionId, Source], list[Missed]] = {}
@@ -61,47 +71,58 @@ class Ledger:
     def publications(self) -> int:
         return len(self._index)
 
-    def subscribed(self, name: SubscriptionId, condition: str) -> None:
+    def subscribed(self, name: SubscriptionId, topic: str, condition: str) -> None:
+        self._topic_of[name] = topic
         self.filters[name] = Filter.parse(condition)
 
+    def _matches(self, subscription: SubscriptionId, name: PublicationId) -> bool:
+        is_of_topic = self._topic_of[subscription] == self._topic[name]
+        return is_of_topic and self.filters[subscription].matches(self._attributes[name])
+
     def published(
-        self, name: PublicationId, attributes: Attributes, in_force: list[SubscriptionId]
+        self,
+        name: PublicationId,
+        topic: str,
+        attributes: Attributes,
+        in_force: list[SubscriptionId],
     ) -> None:
         """`in_force`: the subscriptions that are accepted and have no tags now."""
         flow = self._published.setdefault((name.source, name.epoch), [])
         self._index[name] = len(flow)
         self._attributes[name] = attributes
+        self._topic[name] = topic
         flow.append(name)
-        self._owed[name] = {s for s in in_force if self.filters[s].matches(attributes)}
+        self._owed[name] = {s for s in in_force if self._matches(s, name)}
 
     def has_begun(self, subscription: SubscriptionId, source: Source) -> bool:
         return (subscription, source) in self._position
 
-    def delivered(self, at: BrokerName, message: Delivered) -> None:
-        source = (message.id.source, message.id.epoch)
-        for subscription in message.subscriptions:
-            self.delivered_to.setdefault(subscription, []).append(message.id)
-            self._next_of(subscription, source, message.id, at)
-            self._owed[message.id].discard(subscription)
+    def delivered(self, at: BrokerName, message: TreeDelivery) -> None:
+        source = (message.run.source, message.run.epoch)
+        for subscription, members in message.takers:
+            for place in places(members):
+                name = PublicationId(*source, message.run.numbers[place])
+                self.delivered_to.setdefault(subscription, []).append(name)
+                self._next_of(subscription, source, name, at)
+                self._owed[name].discard(subscription)
 
     def _next_of(
         self, subscription: SubscriptionId, source: Source, name: PublicationId, at: BrokerName
     ) -> None:
-        condition, index = self.filters[subscription], self._index[name]
+        index = self._index[name]
         flow, before = self._published[source], self._position.get((subscription, source))
         what = f"{subscription} at {at} gets {name}"
         if (subscription, source) in self._ended:
             raise Violation(TOLD_LOST, f"{what}, of which it was told that it has ended")
         if self._is_lost(subscription, name):
             raise Violation(TOLD_LOST, f"{what}, of which it was told that it is lost")
-        if not condition.matches(self._attributes[name]):
+        if not self._matches(subscription, name):
             raise Violation("only what matches", what)
         if before is not None and index <= before:
             raise Violation(CONTIGUOUS, f"{what} after {flow[before]}")
         between = [] if before is None else flow[before + 1 : index]
         for missed in between:
-            is_wanted = condition.matches(self._attributes[missed])
-            if is_wanted and not self._is_lost(subscription, missed):
+            if self._matches(subscription, missed) and not self._is_lost(subscription, missed):
                 raise Violation(CONTIGUOUS, f"{what} but not {missed}")
         self._position[subscription, source] = index
 
@@ -120,17 +141,18 @@ class Ledger:
                     self._owed[name].discard(subscription)
 
     def _is_lost(self, subscription: SubscriptionId, name: PublicationId) -> bool:
-        topic = topic_of(self._attributes[name])
+        topic = self._topic[name]
         return any(
             each.topic == topic and each.after < name.number <= each.through
             for each in self._lost.get((subscription, (name.source, name.epoch)), ())
         )
 
-    def confirmed(self, name: PublicationId, lost_to: tuple[BrokerName, ...]) -> None:
-        """All who should have it, have it, but for some: so says its broker."""
-        self.settled.add(name)
-        if owed := {each for each in self._owed[name] if each.source not in lost_to}:
-            raise Violation(NOTHING_LOST, f"{name} is confirmed; owed to {min(owed)}")
+    def confirmed(self, names: list[PublicationId], lost_to: tuple[BrokerName, ...]) -> None:
+        """All who should have them, have them, but for some: so says their broker."""
+        self.settled.update(names)
+        for name in names:
+            if owed := {each for each in self._owed[name] if each.source not in lost_to}:
+                raise Violation(NOTHING_LOST, f"{name} is confirmed; owed to {min(owed)}")
 
     def crashed(self, broker: BrokerName) -> None:
         """What it published and what its subscribers wait for is no longer owed."""

@@ -60,6 +60,9 @@ class TreeOptions:
     siege: int = 0
     """Publications while as many brokers are out of reach as the tree tolerates, and stay so: the
     others go on as if nothing were the matter."""
+    rounds: int = 0
+    """Times that other brokers and links fail, as many as the tree tolerates, and those before them
+    return: in each round all goes on between the brokers that are up."""
     is_checked: bool = True
     """Invariants after every step, and what is owed: dear where there are hundreds of brokers."""
 
@@ -224,6 +227,21 @@ def draw_siege(dice: random.Random) -> TreeOptions:
         siege=200,
     )
     return in_mode(options, *dice.choice(MODES))
+
+
+def draw_rounds(dice: random.Random) -> TreeOptions:
+    """A tree of which some brokers and links are down at any time, never more than tolerated."""
+    failures = dice.choice((1, 1, 2, 3))
+    brokers = tuple(BrokerName(f"b{i}") for i in range(dice.randint(failures + 3, 8)))
+    options = TreeOptions(
+        brokers=brokers,
+        edges=draw_edges(dice, brokers),
+        settings=settings_for(failures, dice.choice((3, 10, 100)), tags="scoped"),
+        subscriptions_at_first=dice.randint(1, 5),
+        duration=100 * MILLISECOND,
+        rounds=5,
+    )
+    return replace(options, joins=dice.choice((0, 0, 2)))
 
 
 def draw_narrow(dice: random.Random) -> TreeOptions:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.tree.broker import Parts
+from msgspec.structs import replace
+
+from gapless.tree.broker import TreeParts
 from gapless.tree.forwarding import Forwarding
 from gapless.tree.frontier import Frontier
-from gapless.tree.messages import Publication, SubscriptionConfirmed
-from gapless.tree.publications import Publications, session_of
+from gapless.tree.messages import SubscriptionConfirmed
+from gapless.tree.publications import Publications, routed_over
 from gapless.tree.settings import TreeSettings
-from gapless.tree.spreading import Held, Spreading
-from gapless.tree.subscriptions import Subscriptions
+from gapless.tree.spreading import HeldConfirmation, Spreading
+from gapless.tree.subscriptions import SubscriptionTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Sequence
 
     from gapless.core.identity import BrokerName
     from gapless.tree.losses import LossTable
-    from gapless.tree.messages import Clearing, Loss, PartitionId, PublicationId
-    from gapless.tree.publications import Entry, Flight
-    from gapless.tree.subscriptions import Routed
+    from gapless.tree.members import Members
+    from gapless.tree.messages import Clearing, Life, Loss, PartitionId, PublicationRun
+    from gapless.tree.publications import QueueEntry, SendWindow
+    from gapless.tree.subscriptions import RoutedSubscription
 
 
 class ShortWindow(TreeSettings):
@@ -34,26 +37,23 @@ class ShortWindow(TreeSettings):
 class NoLegitimacy(Publications):
     """Sends over however many brokers have been bypassed."""
 
-    def _may_go(self, copy: Publication) -> bool:
+    def _may_go(self, copy: PublicationRun) -> bool:
         return True
 
 
 class NoHolding(Publications):
     """Lets younger publications pass one that is held."""
 
-    def due(
-        self, session: BrokerName, active: frozenset[BrokerName]
-    ) -> Iterator[tuple[Entry, Publication]]:
+    def due(self, session: BrokerName, active: frozenset[BrokerName]) -> list[PublicationRun]:
+        copies: list[PublicationRun] = []
         for entry in list(self):
-            if session in entry.sent:
-                continue
-            if all(session_of(route, active) != session for route in entry.routes):
-                continue
-            copy = self._copy(entry, session)
-            if self._may_go(copy):
-                entry.sent.add(session)
-                self._flights[session].count += 1
-                yield entry, copy
+            members = routed_over(entry, session, active) & ~entry.sent.get(session, 0)
+            copy = self._copy(entry, session).part(members) if members else None
+            if copy is not None and self._may_go(copy):
+                entry.sent[session] = entry.sent.get(session, 0) | members
+                self._windows[session].count += members.bit_count()
+                copies.append(copy)
+        return copies
 
 
 class ConfirmedWindow(Publications):
@@ -62,18 +62,28 @@ class ConfirmedWindow(Publications):
     def taken(self, session: BrokerName, count: int) -> None:
         pass
 
-    def settle(self, name: PublicationId, sender: BrokerName) -> Entry | None:
-        entry = self.get(name)
-        if entry is not None and sender in entry.sent:
-            self._flights[sender].count -= 1
-        return super().settle(name, sender)
+    def settle(
+        self, life: Life, numbers: Sequence[int], sender: BrokerName
+    ) -> list[tuple[QueueEntry, Members]]:
+        for entry, members in self.find(life, numbers):
+            sent = members & entry.pending & entry.sent.get(sender, 0)
+            self._windows[sender].count -= sent.bit_count()
+        return super().settle(life, numbers, sender)
+
+
+class NeighboursOnly(Publications):
+    """Sends to neighbours alone: what is for those behind a dead one waits until it returns."""
+
+    def due(self, session: BrokerName, active: frozenset[BrokerName]) -> list[PublicationRun]:
+        is_near = len(self._neighbourhood.path(session)) == 1
+        return super().due(session, active) if is_near else []
 
 
 class NoWindow(Publications):
     """Sends whatever a neighbour has not taken yet."""
 
-    def _has_room(self, flight: Flight) -> bool:
-        return True
+    def _room(self, window: SendWindow) -> int:
+        return 1_000_000
 
 
 class KeepsAll(Publications):
@@ -110,34 +120,33 @@ class NotIntroduced(Forwarding):
 class NoFlush(Spreading):
     """Confirms a subscription before what was queued earlier has gone."""
 
-    def _is_flushed(self, held: Held) -> bool:
+    def _is_flushed(self, held: HeldConfirmation) -> bool:
         return True
 
 
 class NoLooking(Forwarding):
     """Begins a flow with a publication that somebody queued before he knew the subscription."""
 
-    def _is_safe(self, routed: Routed, publication: Publication) -> bool:
-        p = publication
-        return super()._is_safe(routed, Publication(p.id, p.hops, p.attributes, p.body))
+    def _is_safe(self, routed: RoutedSubscription, run: PublicationRun) -> bool:
+        return super()._is_safe(routed, replace(run, not_for=()))
 
 
-class OpenEarly(Subscriptions):
+class OpenEarly(SubscriptionTable):
     """Leaves open whatever lies behind a failed one, and does not wait for it to confirm."""
 
-    def is_confirmed(self, routed: Routed, frontier: Frontier) -> bool:
+    def is_confirmed(self, routed: RoutedSubscription, frontier: Frontier) -> bool:
         near = [b for b in frontier.active if len(self._neighbourhood.path(b)) == 1]
         return super().is_confirmed(routed, Frontier(active=tuple(near)))
 
-    def _own_tags(self, routed: Routed) -> set[PartitionId]:
+    def _own_tags(self, routed: RoutedSubscription) -> set[PartitionId]:
         return {tag._replace(open=tuple(self._behind(tag))) for tag in super()._own_tags(routed)}
 
 
-class AlwaysClean(Subscriptions):
+class AlwaysClean(SubscriptionTable):
     """Takes any confirmation for a clean one."""
 
     def confirm(
-        self, routed: Routed, sender: BrokerName, message: SubscriptionConfirmed
+        self, routed: RoutedSubscription, sender: BrokerName, message: SubscriptionConfirmed
     ) -> Clearing | None:
         return super().confirm(routed, sender, SubscriptionConfirmed(message.id, message.tags))
 
@@ -145,23 +154,24 @@ class AlwaysClean(Subscriptions):
 class NoTags(Forwarding):
     """Delivers whatever matches."""
 
-    def _is_safe(self, routed: Routed, publication: Publication) -> bool:
+    def _is_safe(self, routed: RoutedSubscription, run: PublicationRun) -> bool:
         return routed.is_complete
 
 
-PLANTED_PARTS: dict[str, Parts] = {
-    "no-legitimacy": Parts(publications=NoLegitimacy),
-    "no-holding": Parts(publications=NoHolding),
-    "confirmed-window": Parts(publications=ConfirmedWindow),
-    "no-window": Parts(publications=NoWindow),
-    "keeps-all": Parts(publications=KeepsAll),
-    "untold": Parts(forwarding=Untold),
-    "silent-end": Parts(forwarding=SilentEnd),
-    "not-introduced": Parts(forwarding=NotIntroduced),
-    "no-flush": Parts(spreading=NoFlush),
-    "no-tags": Parts(forwarding=NoTags),
-    "no-looking": Parts(forwarding=NoLooking),
-    "open-early": Parts(subscriptions=OpenEarly),
-    "always-clean": Parts(subscriptions=AlwaysClean),
+PLANTED_PARTS: dict[str, TreeParts] = {
+    "no-legitimacy": TreeParts(publications=NoLegitimacy),
+    "no-holding": TreeParts(publications=NoHolding),
+    "confirmed-window": TreeParts(publications=ConfirmedWindow),
+    "neighbours-only": TreeParts(publications=NeighboursOnly),
+    "no-window": TreeParts(publications=NoWindow),
+    "keeps-all": TreeParts(publications=KeepsAll),
+    "untold": TreeParts(forwarding=Untold),
+    "silent-end": TreeParts(forwarding=SilentEnd),
+    "not-introduced": TreeParts(forwarding=NotIntroduced),
+    "no-flush": TreeParts(spreading=NoFlush),
+    "no-tags": TreeParts(forwarding=NoTags),
+    "no-looking": TreeParts(forwarding=NoLooking),
+    "open-early": TreeParts(subscriptions=OpenEarly),
+    "always-clean": TreeParts(subscriptions=AlwaysClean),
 }
 """By name; `ShortWindow` is a setting, not a part."""

@@ -9,6 +9,10 @@ Theory of operation
     A siege comes between, where the options want one: as many brokers as are tolerated crash, or
     are cut off, and stay so while more is published than any queue holds. All others take it, get
     it and subscribe as ever; what was given up for those cut off they are told, once they are back.
+    In *rounds* as many brokers and links fail as are tolerated, and others in their place in the
+    next: in each round what is published comes to all that are up, and subscriptions begin.
+    Last, in half of the runs with scoped tags, a broker dies and is retired: it leaves no trace,
+    and as many others may be away as before.
     Every phase is bounded in time, and `Stage.run` bounds its steps.
 """
 
@@ -30,23 +34,26 @@ from gapless.testing.tree.options import (
     draw_narrow,
     draw_options,
     draw_restless,
+    draw_rounds,
     draw_siege,
 )
 from gapless.testing.tree.world import TreeWorld
-from gapless.tree.broker import Parts
-from gapless.tree.messages import TOPIC
+from gapless.tree.broker import TreeParts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from gapless.core.events import Attributes
+    from gapless.testing.tree.ledger import PublicationId
     from gapless.testing.watch import Watch
-    from gapless.tree.messages import PublicationId, SubscriptionId
+    from gapless.tree.messages import Edge, SubscriptionId
 
 AT_REST = "it comes to rest"
 ENDS = "that a source has ended is told"
 LIVES = "it goes on while brokers are out of reach"
 TOLD = "the trail tells repeats"
+INTERESTS = ((("x", ""), ("y", "")), (("x", ""),), (("y", "k < 2"),))
+"""Topics and conditions that a broker subscribes to before a siege."""
 ROUNDS_MAX = 40
 """How many rounds of 100 ms healing may take."""
 
@@ -73,7 +80,7 @@ class TreeRun:
         self,
         seed: int,
         options: TreeOptions | None = None,
-        parts: Parts | None = None,
+        parts: TreeParts | None = None,
         out: Callable[[str], object] | None = None,
     ) -> None:
         self._dice = random.Random(seed)
@@ -82,7 +89,7 @@ class TreeRun:
         watch = cast("Watch", None)  # it watches clients' connections; there are none here
         self.stage = Stage(self._dice, self._trace, watch)
         self.ledger = Ledger()
-        self.world = TreeWorld(self.stage, self.options, self.ledger, parts or Parts(), out)
+        self.world = TreeWorld(self.stage, self.options, self.ledger, parts or TreeParts(), out)
         self._seed = seed
         self._faults: list[Callable[[], None]] = []
         self._is_over = False
@@ -97,6 +104,9 @@ class TreeRun:
             self._heal()
             if self.options.siege:
                 self._besiege()
+            if self.options.rounds:
+                self._roll()
+            self._retire_one()
             self._afterwards()
         except Violation as found:
             violation = str(found)
@@ -140,7 +150,7 @@ class TreeRun:
         for undo in self._faults:
             undo()
         self.world.links.heal()
-        for process in self.world.processes.values():
+        for process in self.world.members:
             if not process.is_up:
                 process.start()
         left: list[str] = []
@@ -157,8 +167,8 @@ class TreeRun:
         here = [name for name in self._brokers if name not in away]
         self._is_over = False
         for name in (*away, *here):
-            topic = dice.choice(("", "\"@topic\" = 'x'", "\"@topic\" = 'y' AND k < 2"))
-            self.world.processes[name].subscribe(topic)
+            for topic, condition in dice.choice(INTERESTS):
+                self.world.processes[name].subscribe(condition, topic)
         self.stage.run(400 * MILLISECOND)
         self._faults = [undo for name in away if (undo := self._put_away(name, dice)) is not None]
         self.stage.run(400 * MILLISECOND)
@@ -167,8 +177,8 @@ class TreeRun:
         for number in range(self.options.siege):
             topic = "x" if dice.random() < 0.8 else "y"
             process = self.world.processes[dice.choice(publishers)]
-            event: Attributes = {"k": dice.randrange(4), TOPIC: topic}
-            published = process.publish(event, is_awaited=number % 2 == 0)
+            event: Attributes = {"k": dice.randrange(4)}
+            published = process.publish(event, topic, is_awaited=number % 2 == 0)
             if published is None:
                 raise Violation(LIVES, f"{process.name} takes no publication for {topic}")
             awaited += [published] if number % 2 == 0 else []
@@ -180,6 +190,72 @@ class TreeRun:
             if each not in self.ledger.settled:
                 raise Violation(LIVES, f"nobody says that {each} has reached all within reach")
         self._heal()
+
+    def _roll(self) -> None:
+        """Round by round other brokers and links fail, and the former ones return."""
+        dice = random.Random(f"rounds {self._seed}")
+        for broker in self._brokers:
+            self.world.processes[broker].subscribe(dice.choice(CONDITIONS), "x")
+        self.stage.run(400 * MILLISECOND)
+        for _ in range(self.options.rounds):
+            for undo in self._faults:
+                undo()
+            self.world.links.heal()
+            failures = dice.randint(1, self.options.settings.failures_tolerated)
+            away = dice.sample(self._brokers, dice.randint(0, failures))
+            here = [name for name in self._brokers if name not in away]
+            self._faults = [u for name in away if (u := self._put_away(name, dice)) is not None]
+            cuts = dice.sample(self._edges, min(failures - len(away), len(self._edges)))
+            for one, other in cuts:
+                self.stage.say(f"{one} and {other} are cut off")
+                self.world.links.cut(one, other)
+                self.world.links.cut(other, one)
+            self.stage.run(800 * MILLISECOND)
+            for name in here:
+                if not self.world.processes[name].publish_many([{"k": k} for k in range(4)], "x"):
+                    raise Violation(LIVES, f"{name} takes no publication")
+            self._goes_on(here, dice, cuts)
+        self._heal()
+
+    def _path(self, start: BrokerName, end: BrokerName) -> list[BrokerName]:
+        """The way between two brokers of the tree, both included."""
+        ways = {start: [start]}
+        for broker in ways_grow(ways, self._edges):
+            if broker == end:
+                break
+        return ways[end]
+
+    def _retire_one(self) -> None:
+        """One broker dies and is retired: nothing of it is left, and others may fail as before."""
+        dice = random.Random(f"retire {self._seed}")
+        settings = self.options.settings
+        is_scoped = (
+            settings.tags == "scoped" and settings.failures_tolerated
+        )  # 0: in parts for good
+        if not is_scoped or dice.random() < 0.5 or len(self._brokers) < 4:
+            return
+        gone, at = dice.sample(self._brokers, 2)
+        self.world.processes[gone].crash()
+        self._subscribe_at(dice.choice([name for name in self._brokers if name != gone]))
+        self.stage.run(400 * MILLISECOND)
+        self.world.processes[at].retire(gone)
+        self._brokers.remove(gone)
+        self._heal()
+        others = dice.sample(
+            self._brokers, min(settings.failures_tolerated, len(self._brokers) - 2)
+        )
+        self._faults = [undo for name in others if (undo := self._put_away(name, dice)) is not None]
+        self.stage.run(400 * MILLISECOND)
+        here = [name for name in self._brokers if name not in others]
+        for name in here:
+            if self.world.processes[name].publish({"k": 1}, "x") is None:
+                raise Violation(LIVES, f"{name} takes no publication after {gone} was retired")
+        self._goes_on(here, dice)
+        self._heal()
+
+    def _subscribe_at(self, broker: BrokerName) -> None:
+        for topic in ("", "x"):
+            self.world.processes[broker].subscribe("", topic)
 
     def _put_away(self, name: BrokerName, dice: random.Random) -> Callable[[], None] | None:
         """It crashes, or nobody hears of it any more."""
@@ -194,13 +270,18 @@ class TreeRun:
                 self.world.links.cut(other, name)
         return None
 
-    def _goes_on(self, here: list[BrokerName], dice: random.Random) -> None:
-        """All that was published has come to those who are within reach; one who subscribes there
-        is soon subscribed."""
-        name = self.world.processes[dice.choice(here)].subscribe("")
+    def _goes_on(
+        self, here: list[BrokerName], dice: random.Random, cuts: Sequence[Edge] = ()
+    ) -> None:
+        """All that was published here has come to subscribers here, but for what would come to the
+        subscriber's broker over a link that is cut; a new subscription is soon in force."""
+        name = self.world.processes[dice.choice(here)].subscribe("", "x")
         self.stage.run(200 * MILLISECOND)
         for publication, subscription in self.ledger.owed():
-            if subscription.source in here:
+            if subscription.source not in here or publication.source not in here:
+                continue
+            last = self._path(publication.source, subscription.source)[-2:] if cuts else []
+            if not any({*last} == {*cut} for cut in cuts):
                 raise Violation(LIVES, f"{publication} has not come to {subscription}")
         assert name is not None
         if name not in self.world.processes[name.source].in_force:
@@ -210,7 +291,7 @@ class TreeRun:
         self._check_tables()
         if owed := self.ledger.owed():
             raise Violation(NOTHING_LOST, f"{owed[0][0]} is owed to {owed[0][1]}, at rest")
-        for process in self.world.processes.values():
+        for process in self.world.members:
             for k in range(4):
                 if process.publish({"k": k}) is None:
                     raise Violation(AT_REST, f"{process.name} takes no publication")
@@ -226,8 +307,8 @@ class TreeRun:
             raise Violation(TOLD, f"{self._late_repeats()} by the source's number only")
 
     def _check_tables(self) -> None:
-        alive = {s for p in self.world.processes.values() for s in p.in_force}
-        for process in self.world.processes.values():
+        alive = {s for p in self.world.members for s in p.in_force}
+        for process in self.world.members:
             assert process.machine is not None
             if (known := set(process.machine.tags())) != alive:
                 off = min(known ^ alive)
@@ -251,7 +332,9 @@ class TreeRun:
 
     def _publish(self) -> None:
         broker = self._dice.choice(self._brokers)
-        self.world.processes[broker].publish({"k": self._dice.randrange(4)})
+        count = self._dice.choice((1, 1, 2, 7))
+        events: list[Attributes] = [{"k": self._dice.randrange(4)} for _ in range(count)]
+        self.world.processes[broker].publish_many(events)
 
     def _subscribe(self) -> None:
         broker = self._dice.choice(self._brokers)
@@ -337,7 +420,21 @@ class TreeRun:
         return lambda: None
 
 
-DRAWS = (draw_options, draw_restless, draw_siege, draw_narrow)
+def ways_grow(
+    ways: dict[BrokerName, list[BrokerName]], edges: Sequence[Edge]
+) -> Iterator[BrokerName]:
+    """Walk a tree from the first broker outward; each broker as its way becomes known."""
+    turned = [*edges, *((b, a) for a, b in edges)]
+    layer = list(ways)
+    while layer:
+        found = [(a, b) for a, b in turned if a in layer and b not in ways]
+        for near, far in found:
+            ways[far] = [*ways[near], far]
+        layer = [far for _, far in found]
+        yield from layer
+
+
+DRAWS = (draw_options, draw_restless, draw_siege, draw_narrow, draw_rounds)
 """What a swarm plays by turns."""
 
 
@@ -351,7 +448,7 @@ def simulate_tree(
     seed: int,
     *,
     options: TreeOptions | None = None,
-    parts: Parts | None = None,
+    parts: TreeParts | None = None,
     out: Callable[[str], object] | None = None,
     **changes: object,
 ) -> TreeOutcome:

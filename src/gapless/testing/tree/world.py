@@ -14,18 +14,21 @@ from typing import TYPE_CHECKING
 
 from gapless.core.effects import Send, Tell
 from gapless.core.errors import UsageError
+from gapless.core.events import EventBatch
 from gapless.testing.links import Links
-from gapless.tree.broker import Parts, TreeBroker
+from gapless.testing.tree.ledger import PublicationId
+from gapless.tree.broker import TreeBroker, TreeParts
 from gapless.tree.messages import (
     Accepted,
     Confirmed,
-    Delivered,
     Held,
     Missed,
-    Refused,
+    NoRoom,
     SourceEnded,
     SubscriptionId,
+    TreeDelivery,
 )
+from gapless.wire.events import decode_attributes, encode_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from gapless.testing.stage import Stage
     from gapless.testing.tree.ledger import Ledger, Source
     from gapless.testing.tree.options import TreeOptions
-    from gapless.tree.messages import Edge, PublicationId
+    from gapless.tree.messages import Edge
 
 
 class TreeProcess:
@@ -48,6 +51,7 @@ class TreeProcess:
         self._stage = world.stage
         self.name = name
         self.edges = edges
+        self.retired: tuple[BrokerName, ...] = ()  # as it is kept on disk
         self.joins_at: BrokerName | None = None
         self.incarnation = 0
         self.machine: TreeBroker | None = None
@@ -64,7 +68,15 @@ class TreeProcess:
         self.incarnation += 1
         options = self._world.options
         parts = self._world.parts
-        self.machine = TreeBroker(self.name, self.incarnation, options.settings, self.edges, parts)
+        self.machine = TreeBroker(
+            self.name,
+            self.incarnation,
+            options.settings,
+            self.edges,
+            attributes_of=decode_attributes,
+            retired=self.retired,
+            parts=parts,
+        )
         if self.joins_at is not None and not self.edges:
             self.machine.join(self.joins_at)
         self._stage.say(f"{self.name} starts, epoch {self.incarnation}")
@@ -73,7 +85,7 @@ class TreeProcess:
     def crash(self) -> None:
         if self.machine is not None:
             self._stage.say(f"{self.name} crashes")
-            self.edges = self.machine.edges
+            self.edges, self.retired = self.machine.edges, self.machine.retired
             self.machine = None
             self.in_force.clear()
             self._world.ledger.crashed(self.name)
@@ -91,21 +103,33 @@ class TreeProcess:
 
     # --- verbs -----------------------------------------------------------------------------------
 
-    def publish(self, attributes: Attributes, *, is_awaited: bool = False) -> PublicationId | None:
+    def publish(
+        self, attributes: Attributes, topic: str = "", *, is_awaited: bool = False
+    ) -> PublicationId | None:
         """None where the broker is down or takes none now."""
+        names = self.publish_many([attributes], topic, is_awaited=is_awaited)
+        return names[0] if names else None
+
+    def publish_many(
+        self, some: list[Attributes], topic: str = "", *, is_awaited: bool = False
+    ) -> list[PublicationId]:
+        """All in one step; none where the broker is down or takes none now."""
         if self.machine is None:
-            return None
+            return []
         in_force = self._owed_to(self.machine) if self._world.options.is_checked else []
+        events = EventBatch(tuple(encode_event(each, b"") for each in some))
         try:
-            [name], effects = self.machine.publish_batch(
-                [(attributes, b"")], self._stage.now, is_awaited=is_awaited
+            numbers, effects = self.machine.publish(
+                topic, events, self._stage.now, is_awaited=is_awaited
             )
         except UsageError:
-            return None
-        self._stage.say(f"{self.name} publishes {name.number} {attributes}")
-        self._world.ledger.published(name, attributes, in_force)
+            return []
+        names = [PublicationId(self.name, self.incarnation, number) for number in numbers]
+        for name, attributes in zip(names, some, strict=True):
+            self._stage.say(f"{self.name} publishes {name.number} {attributes}")
+            self._world.ledger.published(name, topic, attributes, in_force)
         self._carry_out(effects)
-        return name
+        return names
 
     def _owed_to(self, machine: TreeBroker) -> list[SubscriptionId]:
         # Beyond δ a broker may have restarted where it can learn of nothing: then it owes nothing.
@@ -113,12 +137,12 @@ class TreeProcess:
         owed = self._world.in_force((machine.name, machine.epoch))
         return [s for s in owed if is_within or s in known]
 
-    def subscribe(self, condition: str) -> SubscriptionId | None:
+    def subscribe(self, condition: str, topic: str = "") -> SubscriptionId | None:
         if self.machine is None:
             return None
-        name, effects = self.machine.subscribe(condition, self._stage.now)
-        self._stage.say(f"{self.name} subscribes {name.number} {condition!r}")
-        self._world.ledger.subscribed(name, condition)
+        name, effects = self.machine.subscribe(topic, condition, self._stage.now)
+        self._stage.say(f"{self.name} subscribes {name.number} {topic!r} {condition!r}")
+        self._world.ledger.subscribed(name, topic, condition)
         self._carry_out(effects)
         return name
 
@@ -128,6 +152,13 @@ class TreeProcess:
             self.in_force.discard(name)
             self._world.ledger.withdrawn(name)
             self._carry_out(self.machine.withdraw(name, self._stage.now))
+
+    def retire(self, name: BrokerName) -> None:
+        """An operator says here that another broker never returns."""
+        assert self.machine is not None
+        self._stage.say(f"{self.name} retires {name}")
+        self._world.retired.add(name)
+        self._carry_out(self.machine.retire(name, self._stage.now))
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -148,23 +179,26 @@ class TreeProcess:
     def _told(self, message: Message) -> None:
         self._stage.say(f"{self.name} tells {message}")
         match message:
-            case Delivered():
+            case TreeDelivery():
                 self._world.ledger.delivered(self.name, message)
             case Accepted():
                 self.in_force.add(message.id)
-            case Refused():
+            case NoRoom():
                 self.in_force.discard(message.id)
                 self._world.ledger.withdrawn(message.id)
             case Confirmed():
-                self._world.ledger.confirmed(message.id, message.lost_to)
+                self._world.ledger.confirmed(self._names(message.numbers), message.lost_to)
             case Held():
-                self._world.ledger.confirmed(message.id, message.away)
+                self._world.ledger.confirmed(self._names(message.numbers), message.away)
             case SourceEnded():
                 self._world.ledger.source_ended(message)
             case Missed():
                 self._world.ledger.missed(self.name, message)
             case _:
                 raise AssertionError(f"a tree does not tell {message}")
+
+    def _names(self, numbers: tuple[int, ...]) -> list[PublicationId]:
+        return [PublicationId(self.name, self.incarnation, number) for number in numbers]
 
     def _arm(self) -> None:
         assert self.machine is not None
@@ -188,7 +222,7 @@ class TreeWorld:
         stage: Stage,
         options: TreeOptions,
         ledger: Ledger,
-        parts: Parts,
+        parts: TreeParts,
         show: Callable[[str], object] | None,
     ) -> None:
         self.stage = stage
@@ -196,6 +230,7 @@ class TreeWorld:
         self.ledger = ledger
         self.parts = parts
         self.show = show
+        self.retired: set[BrokerName] = set()
         self.processes = {b: TreeProcess(self, b, options.edges) for b in options.brokers}
         self.links = Links(stage, self.processes, options.links)
 
@@ -204,6 +239,11 @@ class TreeWorld:
         self.stage.say(f"{name} joins at {at}")
         self.processes[name] = TreeProcess(self, name, ())
         self.processes[name].start(join=at)
+
+    @property
+    def members(self) -> list[TreeProcess]:
+        """Those that may return."""
+        return [each for name, each in self.processes.items() if name not in self.retired]
 
     def up(self) -> list[TreeProcess]:
         return [process for process in self.processes.values() if process.is_up]
@@ -222,7 +262,7 @@ class TreeWorld:
     def restlessness(self) -> list[str]:
         """What is not yet as it should be at rest, with everybody up and connected."""
         found: list[str] = []
-        for process in self.processes.values():
+        for process in self.members:
             assert process.machine is not None
             statistics = process.machine.statistics()
             found += [] if process.machine.is_ready else [f"{process.name} still learns"]

@@ -9,7 +9,7 @@ import pytest
 
 from gapless.scribe.contacts import Contacts
 from gapless.scribe.identifiers import Identifier, NodeId
-from gapless.scribe.settings import Settings
+from gapless.scribe.settings import RingSettings
 from gapless_lab.experiments.multicast.network import LAN_DELAY, draw_transit_stub
 from gapless_lab.experiments.multicast.structure import SPACE, Structure
 from gapless_lab.experiments.multicast.tables import NOBODY
@@ -51,7 +51,7 @@ def test_a_cell_has_the_nearest_that_fits_and_is_empty_where_nobody_does(
 def test_next_hops_are_those_of_a_node_with_the_same_contacts(structure: Structure) -> None:
     names, dice, rare = identifiers(structure), random.Random(2), 0
     for node in dice.sample(range(COUNT), 40):
-        contacts = Contacts(names[node], Settings(), SPACE, lambda _: 0)
+        contacts = Contacts(names[node], RingSettings(), SPACE, lambda _: 0)
         for leaf in structure.leaves(node):
             contacts.leaves.add(names[leaf])
         for row in structure.rows:

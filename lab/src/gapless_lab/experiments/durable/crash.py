@@ -140,7 +140,7 @@ def play_crash(
 
 def lag_ms(setting: Setting) -> float:
     """How far the consolidated stream of the slowest pubend is behind."""
-    streams = setting.nodes[SUBSCRIBERS].durables.streams.values()
+    streams = setting.nodes[SUBSCRIBERS].durable.named.streams.values()
     now_ms = 1000 * setting.instant_s
     return max(now_ms - ms_of(stream.latest) for stream in streams)
 

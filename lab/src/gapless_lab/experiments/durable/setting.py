@@ -23,6 +23,7 @@ from gapless.core.identity import BrokerName, CellName, TopicName
 from gapless.core.ticks import PUBEND_BITS
 from gapless.durable.subscriptions import RELEASED
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.node import Node
 from gapless.testing.clock import START
@@ -206,8 +207,7 @@ class Setting:
             store,
             now,
             config=self._config,
-            attributes_of=decode_attributes,
-            check_events=check_events,
+            encoding=EventEncoding(decode_attributes, check_events),
         )
         machine: Machine = node
         if self._clock is not None:
@@ -248,7 +248,7 @@ class Setting:
         """Note from now on where pubend 0 stands at a host."""
         pubend = self.network.topic[TOPIC].pubends[0].name
         is_up = self.world.processes[host].is_up
-        durables = self.nodes[host].durables  # of one that is down: what it was
+        durables = self.nodes[host].durable.named  # of one that is down: what it was
         latest, released = durables.position(pubend, 0)
         positions.rows.append(
             Position(

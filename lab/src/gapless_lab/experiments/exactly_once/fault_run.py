@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.ticks import PUBEND_BITS
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.node import Node
 from gapless.testing.clock import START
 from gapless.testing.record import Record
@@ -179,7 +180,9 @@ def play(plan: Plan, fault: Callable[[World, Meter, Plan], Struck]) -> Course:
 
 def node_maker(network: Network, config: Config) -> Callable[[BrokerName, Store, Instant], Machine]:
     def make(name: BrokerName, store: Store, now: Instant) -> Machine:
-        return Node(name, network, store, now, config=config, attributes_of=decode_attributes)
+        return Node(
+            name, network, store, now, config=config, encoding=EventEncoding(decode_attributes)
+        )
 
     return make
 

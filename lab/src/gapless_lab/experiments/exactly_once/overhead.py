@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gapless.core.effects import Persist, Send
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.node import Node
 from gapless.testing.record import Record
 from gapless.testing.trace import Trace
@@ -157,7 +158,7 @@ def measure(
         machine: Machine
         if protocol == "exactly once":
             machine = Node(
-                name, network, store, now, config=config, attributes_of=decode_attributes
+                name, network, store, now, config=config, encoding=EventEncoding(decode_attributes)
             )
         else:
             machine = BestEffort(name, network, now, config=config, attributes_of=decode_attributes)

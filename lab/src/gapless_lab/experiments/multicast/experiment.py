@@ -26,7 +26,7 @@ import numpy as np
 
 from gapless.scribe.identifiers import Identifier
 from gapless.scribe.messages import TopicRecord
-from gapless.scribe.settings import SECOND, Settings
+from gapless.scribe.settings import SECOND, RingSettings
 from gapless_lab.experiments.multicast.network import LARGE, SMALL, Shape, draw_transit_stub
 from gapless_lab.experiments.multicast.repair import measure_repair
 from gapless_lab.experiments.multicast.ring import Ring
@@ -195,7 +195,7 @@ def mean_of_histogram(pairs: list[list[int]]) -> float:
 def play_trees(nodes: int, topics: int, shape: Shape, seed: str) -> dict[str, Any]:
     """Real members subscribe; their trees are measured."""
     dice = random.Random(seed)
-    ring = Ring(nodes, draw_transit_stub(dice, shape), Settings(), dice)
+    ring = Ring(nodes, draw_transit_stub(dice, shape), RingSettings(), dice)
     numbers = {node: number for number, node in enumerate(ring.order)}
     tally = Tally(ring.network, np.array([ring.routers[node] for node in ring.order]))
     for record in subscribe_all(ring, topics):
@@ -231,7 +231,7 @@ def play_memory(nodes: int, topics: int) -> int:
     network = draw_transit_stub(dice, SMALL)
     tracemalloc.start()
     try:
-        ring = Ring(nodes, network, Settings(), dice)
+        ring = Ring(nodes, network, RingSettings(), dice)
         subscribe_all(ring, topics)
         taken, _ = tracemalloc.get_traced_memory()
         return round(taken / nodes)

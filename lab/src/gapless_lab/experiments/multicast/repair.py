@@ -15,7 +15,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from gapless.scribe.messages import TopicRecord
-from gapless.scribe.settings import SECOND, Settings
+from gapless.scribe.settings import SECOND, RingSettings
 from gapless_lab.experiments.multicast.network import draw_transit_stub
 from gapless_lab.experiments.multicast.ring import Ring
 
@@ -35,7 +35,7 @@ Sent = dict[int, list[tuple[TopicRecord, bytes]]]
 def measure_repair(nodes: int, share: float, shape: Shape, seed: str) -> dict[str, Any]:
     """The share of what was published that arrived, by kind of topic and by second."""
     dice = random.Random(seed)
-    ring = Ring(nodes, draw_transit_stub(dice, shape), Settings(), dice)
+    ring = Ring(nodes, draw_transit_stub(dice, shape), RingSettings(), dice)
     records = [
         TopicRecord(ring.space.topic_id(f"watched {index}", f"{share}"), ordered=index >= WATCHED)
         for index in range(2 * WATCHED)

@@ -18,7 +18,7 @@ import numpy as np
 from gapless.core.identity import Instant
 from gapless.scribe.effects import Deliver, ToNode
 from gapless.scribe.identifiers import Identifier, NodeId, Space
-from gapless.scribe.member import Member
+from gapless.scribe.member import RingMember
 from gapless.scribe.messages import Seat, TreeEvent
 from gapless_lab.experiments.multicast.network import LAN_DELAY
 from gapless_lab.experiments.multicast.tables import BITS, NOBODY, draw_tables
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from gapless.scribe.effects import Effect
     from gapless.scribe.messages import ScribeMessage, TopicRecord
-    from gapless.scribe.settings import Settings
+    from gapless.scribe.settings import RingSettings
     from gapless_lab.experiments.multicast.network import TransitStub
 
 BORN = 1
@@ -41,7 +41,7 @@ class Ring:
     """All members, their places, and what is on its way."""
 
     def __init__(
-        self, count: int, network: TransitStub, settings: Settings, dice: random.Random
+        self, count: int, network: TransitStub, settings: RingSettings, dice: random.Random
     ) -> None:
         self.network = network
         self.settings = settings
@@ -50,7 +50,7 @@ class Ring:
         self.now = Instant(0)
         self.messages = 0
         self.routers: dict[NodeId, int] = {}
-        self.members: dict[NodeId, Member] = {}
+        self.members: dict[NodeId, RingMember] = {}
         self.delivered: dict[bytes, dict[NodeId, int]] = {}
         """By body: who got it, and when."""
         self.on_event: Callable[[NodeId, NodeId], None] | None = None
@@ -72,7 +72,7 @@ class Ring:
     def _set_up(self) -> None:
         half, count = self.settings.leaf_set_size // 2, len(self.order)
         for index, node in enumerate(self.order):
-            member = Member(
+            member = RingMember(
                 Seat(node, BORN),
                 lambda other, node=node: self.delay(node, other),  # type: ignore[misc]
                 settings=self.settings,
@@ -160,7 +160,7 @@ class Ring:
             return
         self.do(node, member.receive(sender, message, self.now))
 
-    def _schedule(self, node: NodeId, member: Member) -> None:
+    def _schedule(self, node: NodeId, member: RingMember) -> None:
         due = max(member.deadline, self.now + 1)
         if due < self._wakes.get(node, due + 1):
             self._wakes[node] = due

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapless.scribe.identifiers import Identifier, NodeId, Space
-from gapless.scribe.settings import Settings
+from gapless.scribe.settings import RingSettings
 from gapless_lab.experiments.multicast.network import draw_transit_stub
 from gapless_lab.experiments.multicast.tables import NOBODY, draw_tables
 from gapless_lab.experiments.multicast.trees import DEPTH_MAX, Tally, Tree, topic_sizes
@@ -46,7 +46,7 @@ class Structure:
         drawn = self.random.integers(0, 1 << 64, 2 * count, dtype=np.uint64)
         self.identifiers = np.sort(self.random.permutation(np.unique(drawn))[:count])
         self.routers = self.random.choice(np.array(network.stub_routers), count)
-        self.half = Settings().leaf_set_size // 2
+        self.half = RingSettings().leaf_set_size // 2
         self.rows = draw_tables(self.identifiers, self.routers, network.delay, self.random)
 
     def __len__(self) -> int:

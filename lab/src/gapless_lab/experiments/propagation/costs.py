@@ -1,7 +1,7 @@
 """The cost model: what each thing that a broker handles takes, measured on the real parts.
 
 Theory of operation
-    Encoding, decoding, a node's handling of knowledge, of a publication and of an answer, and
+    EventEncoding, decoding, a node's handling of knowledge, of a publication and of an answer, and
     matching are each timed alone, here, on the codec, node and matcher that ship. What depends on
     the number of events in a message is told apart by timing messages of 1 and of 11 events.
     A broker's processor time is then the sum over its tally. The disk and the sockets are not in
@@ -23,10 +23,11 @@ from gapless.core.identity import BrokerName, CellName, ClientName, PubendName, 
 from gapless.core.ticks import Span
 from gapless.filters.matcher import Matcher
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.node import Node
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.clock import START
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import check_events, decode_attributes, encode_event
 from gapless.wire.kinds import codec
 
@@ -190,8 +191,7 @@ def make_node(name: str, cells: int = CELLS) -> Node:
         MemoryVolume(),
         START,
         config=Config(propagates=False),
-        attributes_of=decode_attributes,
-        check_events=check_events,
+        encoding=EventEncoding(decode_attributes, check_events),
     )
     node.start(START)
     return node

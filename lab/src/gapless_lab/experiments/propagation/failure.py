@@ -148,7 +148,7 @@ class Sampler:
         for name in (SOURCE, *RELAYS):
             node = self._setting.nodes[name]
             counts: Counter[str] = Counter()
-            for interest in node.interests.by_topic.values():
+            for interest in node.durable.interests.by_topic.values():
                 counts["filtered"] += interest.filtered
                 counts["flooded"] += interest.flooded
             change += counts - self._seen.get(id(node), Counter())

@@ -25,6 +25,7 @@ from gapless.core.client_messages import (
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.node import Node
 from gapless.testing.record import Record
 from gapless.testing.trace import Trace
@@ -124,8 +125,7 @@ class Setting:
             store,
             now,
             config=self._config,
-            attributes_of=attributes_of,
-            check_events=check_events,
+            encoding=EventEncoding(attributes_of, check_events),
         )
         if self._clock is None:
             return node

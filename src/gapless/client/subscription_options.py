@@ -1,0 +1,97 @@
+"""Options of a subscription, checked before anything is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, get_args
+
+from gapless.client import arguments
+from gapless.core.client_messages import Order, TokenKeeper
+from gapless.core.errors import UsageError
+from gapless.core.token import Token
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gapless.core.identity import SubscriptionName, TopicName
+
+Start = str | Token | datetime
+"""`"latest"`, `"earliest"`, a token or its JSON text, or a time with its zone."""
+
+Interruption = Literal["raise", "gap"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionOptions:
+    """What an application asked for. `name` is None for an anonymous subscription."""
+
+    topic: TopicName
+    condition: str = ""
+    order: Order = "publisher"
+    name: SubscriptionName | None = None
+    token: Token | None = None
+    earliest: bool = False
+    instant: int | None = None  # microseconds
+    tokens: TokenKeeper = "client"
+    resumes: bool = False  # anonymous: goes on after a lost connection, with a gap
+    silence: bool = False
+
+
+def check_options(
+    topic: str,
+    condition: str,
+    *,
+    name: str | None,
+    order: Order,
+    start: Start,
+    tokens: TokenKeeper,
+    interruption: Interruption,
+    silence: bool,
+) -> SubscriptionOptions:
+    """The options as given; `UsageError` if they contradict each other."""
+    choices: Mapping[str, tuple[object, tuple[object, ...]]] = {
+        "order": (order, get_args(Order)),
+        "tokens": (tokens, get_args(TokenKeeper)),
+        "interruption": (interruption, get_args(Interruption)),
+    }
+    for what, (given, known) in choices.items():
+        arguments.choice(what, given, known)
+    if name is None and (start != "latest" or tokens != "client"):
+        raise UsageError(
+            "an anonymous subscription starts now and has no token to keep",
+            "Give it a name, or leave start and tokens out.",
+        )
+    if name == "":
+        raise UsageError("a subscription's name is not empty", "Give another, or none.")
+    token, earliest, instant = parse_start(start)
+    return SubscriptionOptions(
+        topic=arguments.topic(topic),
+        condition=arguments.condition(condition),
+        order=order,
+        name=None if name is None else arguments.subscription(name),
+        token=token,
+        earliest=earliest,
+        instant=instant,
+        tokens=tokens,
+        resumes=interruption == "gap",
+        silence=silence,
+    )
+
+
+def parse_start(start: Start) -> tuple[Token | None, bool, int | None]:
+    """A token, or whether to start at the oldest event, or an instant; none of them: start now."""
+    if isinstance(start, Token):
+        return start, False, None
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise UsageError(f"start={start} has no time zone", "Use datetime.now(UTC) and such.")
+        return None, False, int(start.timestamp() * 1_000_000)
+    if str(start).lstrip().startswith("{"):
+        return Token.from_json(str(start)), False, None
+    if start not in ("latest", "earliest"):
+        raise UsageError(
+            f"start={start!r} is no place to start",
+            'Use "latest", "earliest", a token, its JSON text, or a datetime.',
+        )
+    return None, start == "earliest", None

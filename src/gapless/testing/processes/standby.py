@@ -1,0 +1,311 @@
+"""A broker that outlives its machine, struck again and again: two processes, one store, clients.
+
+Theory of operation
+    Two processes serve one name with one store, each with a folder and a port of its own. A named
+    publisher numbers its events; a named subscriber takes them. Both use the public client and have
+    both addresses. A *blow* strikes the holder, or its store; then the next receipt is waited for,
+    and how long it took is measured. At the end every event must have come once, in order, without
+    a gap.
+
+    A process holds our end of its standard input and stops when that closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from gapless.client.client import connect
+from gapless.client.delivery import Gap
+from gapless.core.errors import GaplessError
+from gapless.core.events import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from gapless.storage.replica.store import StoreState
+    from gapless.testing.processes.postgres import PostgresServer
+
+NAME = "p"
+TOPIC = "t"
+BLOWS = ("kill", "hang", "delete", "stop", "store")
+HANG_S = 6.0
+"""Longer than a lease: another process has the name when this one goes on."""
+WINDOW = 200
+LOOK_S = 0.02
+WAIT_S = 60.0
+PROGRAM = (
+    "import sys; from gapless.testing.processes.standby import run_side; run_side(*sys.argv[1:])"
+)
+
+
+def run_side(url: str, folder: str, port: str) -> None:
+    """What each of the two processes runs."""
+    from pathlib import Path
+
+    from gapless.broker.lease import StoreOptions
+    from gapless.broker.networks import single_network
+    from gapless.broker.process import run
+    from gapless.broker.settings import Settings
+    from gapless.core.identity import BrokerName
+    from gapless.storage.replica.postgres import PostgresStore
+
+    address = f"127.0.0.1:{port}"
+    name = BrokerName(NAME)
+    run(
+        name,
+        single_network((TOPIC,), None, name),
+        Settings(data=Path(folder), listen=address, admin=None),
+        with_parent=True,
+        store=StoreOptions(connect=lambda: PostgresStore(url), name=NAME, address=address),
+    )
+
+
+class Pair:
+    """The two processes, by number; `with` kills what is left."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._store = url
+        self._folder = folder
+        self._ports = [free_port(), free_port()]
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def url(self) -> str:
+        """For clients."""
+        return "gapless://" + ",".join(f"127.0.0.1:{port}" for port in self._ports)
+
+    def start(self, *sides: int) -> None:
+        for side in sides:
+            if side in self._processes:
+                continue
+            folder = self.folder(side)
+            folder.mkdir(exist_ok=True)
+            command = [sys.executable, "-c", PROGRAM, self._store, str(folder)]
+            with (self._folder / f"log-{side}").open("ab") as log:
+                self._processes[side] = subprocess.Popen(
+                    [*command, str(self._ports[side])],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                )
+
+    def folder(self, side: int) -> Path:
+        return self._folder / f"side-{side}"
+
+    def log(self, side: int) -> str:
+        return (self._folder / f"log-{side}").read_text()
+
+    def signal(self, side: int, number: signal.Signals) -> None:
+        self._processes[side].send_signal(number)
+
+    def kill(self, side: int) -> None:
+        self.signal(side, signal.SIGKILL)
+        self.forget(side)
+
+    def forget(self, side: int) -> None:
+        """Wait for its end."""
+        process = self._processes.pop(side)
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+
+    def state(self) -> StoreState | None:
+        from gapless.storage.replica.postgres import PostgresStore
+
+        store = PostgresStore(self._store)
+        try:
+            return store.state(NAME)
+        finally:
+            store.close()
+
+    async def holder(self) -> int:
+        """The side that has the lease, as soon as one has."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                with contextlib.suppress(GaplessError):
+                    state = await asyncio.to_thread(self.state)
+                    for side, process in self._processes.items():
+                        ours = state is not None and state.holder.endswith(f":{process.pid}")
+                        if ours and state is not None and state.lease_s > 0:
+                            return side
+                await asyncio.sleep(LOOK_S)
+
+    async def standby_is_level(self) -> None:
+        """Until the other side has nearly all, and has said so since it began."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                state = await asyncio.to_thread(self.state)
+                numbers = {str(each.pid) for each in self._processes.values()}
+                for each in state.standbys if state else ():
+                    if each.process.rpartition(":")[2] in numbers and each.seen_s < 2.0:
+                        return
+                await asyncio.sleep(LOOK_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for side in list(self._processes):
+            with contextlib.suppress(ProcessLookupError):
+                self.signal(side, signal.SIGCONT)
+            self.kill(side)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+@dataclass
+class Load:
+    """A publisher that numbers its events, and a subscriber that takes them."""
+
+    url: str
+    sent: int = 0
+    confirmed: int = 0
+    confirmed_at_s: float = 0.0
+    delivered: list[int] = field(default_factory=list)
+    gaps: int = 0
+    is_over: bool = False
+
+    async def publish(self) -> None:
+        async with connect(self.url, patience_s=WAIT_S) as client:
+            async with client.publisher(TOPIC, name="feed") as publisher:
+                while not self.is_over:
+                    await publisher.send({"n": self.sent}, b"x" * 100)
+                    self.sent += 1
+                    if self.sent - publisher.confirmed >= WINDOW:
+                        await publisher.wait_confirmed(self.sent - WINDOW)
+                    if publisher.confirmed > self.confirmed:
+                        self.confirmed = publisher.confirmed
+                        self.confirmed_at_s = time.monotonic()
+                    await asyncio.sleep(0)
+            self.confirmed = publisher.confirmed
+
+    async def subscribe(self) -> None:
+        async with (
+            connect(self.url, patience_s=WAIT_S) as client,
+            client.subscribe(TOPIC, name="desk") as subscription,
+        ):
+            async for each in subscription:
+                if isinstance(each, Gap):
+                    self.gaps += 1
+                elif isinstance(each, Event):
+                    self.delivered.append(int(str(each.attributes["n"])))
+                if self.is_over and len(self.delivered) >= self.sent:
+                    return
+
+    async def next_receipt(self) -> None:
+        """Until something that is sent from now on is confirmed."""
+        wanted = self.sent + 1
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                if self.confirmed >= wanted:
+                    return
+                await asyncio.sleep(LOOK_S)
+
+    def verdict(self) -> str:
+        """What is wrong; empty if nothing is."""
+        if self.gaps:
+            return f"{self.gaps} gaps were told"
+        if self.confirmed != self.sent:
+            return f"{self.sent} events were sent, {self.confirmed} confirmed"
+        if self.delivered != list(range(self.sent)):
+            missing = len(set(range(self.sent)) - set(self.delivered))
+            doubled = len(self.delivered) - len(set(self.delivered))
+            return f"of {self.sent} events {missing} are missing, {doubled} came twice"
+        return ""
+
+
+async def strike(blow: str, pair: Pair, server: PostgresServer) -> None:
+    """One blow at whatever holds the name; both sides run again when it returns, or soon after."""
+    side = await pair.holder()
+    if blow == "kill":
+        pair.kill(side)
+    elif blow == "delete":
+        pair.kill(side)
+        shutil.rmtree(pair.folder(side))
+    elif blow == "stop":
+        pair.signal(side, signal.SIGTERM)
+        await asyncio.to_thread(pair.forget, side)
+    elif blow == "hang":
+        pair.signal(side, signal.SIGSTOP)
+    else:
+        await asyncio.to_thread(server.kill)
+        await asyncio.sleep(1.0)
+        await asyncio.to_thread(server.start)
+
+
+async def soak(
+    blows: Iterable[str],
+    pair: Pair,
+    server: PostgresServer,
+    tell: Callable[[str, float], None] = lambda blow, took_s: None,
+) -> Load:
+    """Strike while events flow; what the clients saw."""
+    pair.start(0)
+    await pair.holder()
+    pair.start(1)
+    load = Load(pair.url)
+    tasks = [asyncio.create_task(load.publish()), asyncio.create_task(load.subscribe())]
+    await load.next_receipt()
+    for blow in blows:
+        await pair.standby_is_level()
+        side = await pair.holder()
+        began_s = time.monotonic()
+        await strike(blow, pair, server)
+        await load.next_receipt()
+        tell(blow, load.confirmed_at_s - began_s)
+        if blow == "hang":
+            await asyncio.sleep(max(0.0, began_s + HANG_S - time.monotonic()))
+            pair.signal(side, signal.SIGCONT)
+            await load.next_receipt()
+        for each in tasks:
+            if each.done():
+                each.result()
+        pair.start(0, 1)
+    load.is_over = True
+    await tasks[0]
+    async with asyncio.timeout(WAIT_S):
+        await tasks[1]
+    return load
+
+
+def main(cycles: int = 20) -> None:
+    """`python -m gapless.testing.processes.standby [CYCLES]`: all blows in turn."""
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from gapless.storage.replica.postgres import init
+    from gapless.testing.processes.postgres import PostgresServer
+
+    blows = [BLOWS[number % len(BLOWS)] for number in range(cycles)]
+    took: dict[str, list[float]] = {}
+
+    def tell(blow: str, took_s: float) -> None:
+        took.setdefault(blow, []).append(took_s)
+        print(f"{blow:6} next receipt after {took_s:.2f} s", flush=True)
+
+    with TemporaryDirectory() as folder, PostgresServer() as server:
+        init(server.url)
+        with Pair(server.url, Path(folder)) as pair:
+            load = asyncio.run(soak(blows, pair, server, tell))
+    for blow, times in took.items():
+        print(f"{blow:6} {len(times)} times, longest {max(times):.2f} s")
+    problem = load.verdict()
+    print(f"{load.sent} events, all receipted, each delivered once: {problem or 'good'}")
+    sys.exit(1 if problem else 0)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

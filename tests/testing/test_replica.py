@@ -1,0 +1,41 @@
+"""Brokers with a store in the simulated world: nothing breaks, and broken protocols are found."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from gapless.testing.replica_run import FAULTS, simulate_with_store
+
+FOUND = {"no fence": 9, "own clock": 1, "volatile promise": 133, "missed commit": 13}
+"""By fault: a seed that shows it."""
+
+SITUATIONS = (
+    "a machine took over",
+    "a machine lost its disk",
+    "a commit is in the store, and its sender does not know",
+    "a commit came to the store after its sender was cut off",
+    "a late commit was fenced",
+    "a holder was silent before its lease ended",
+    "a zombie spoke while its successor did",
+)
+
+
+def test_whatever_happens_to_machines_and_the_way_to_the_store_every_promise_holds() -> None:
+    reached: Counter[str] = Counter()
+    for seed in range(60):
+        outcome = simulate_with_store(seed)
+        assert not outcome.violation, (seed, outcome.violation)
+        reached.update(outcome.reached)
+    assert [each for each in SITUATIONS if not reached[each]] == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_protocol_is_found(fault: str) -> None:
+    assert not simulate_with_store(FOUND[fault]).violation
+    assert simulate_with_store(FOUND[fault], fault=fault).violation
+
+
+def test_the_same_seed_gives_the_same_course() -> None:
+    assert simulate_with_store(7).digest == simulate_with_store(7).digest
