@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from gapless.node.network import Network
 
 BACKLOG = 1024
+NO_LEASE = "the broker lost its lease: its store cannot be reached, or another process has its name"
+ELSEWHERE = "Connect to another address of the broker, or again later."
 
 
 class Broker:
@@ -314,10 +316,10 @@ class Broker:
                 loop.call_later(self._holding.watch_s, self._watch_lease)
 
     async def _let_go(self, holding: Holding) -> None:
-        """Let a standby take over. After the lease nothing is said any more, not even goodbye."""
+        """Let a standby take over. After the lease nothing is said any more but goodbye."""
         if holding.has_ended():
             for link in list(self._links.all):
-                link.abort()
+                link.fall_silent(StorageFencedError(NO_LEASE, ELSEWHERE))
         await asyncio.to_thread(holding.release)
 
     async def _part(self) -> None:

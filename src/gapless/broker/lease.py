@@ -91,6 +91,8 @@ class Lease:
         """Why it could not be renewed just now; empty if it could."""
         self.standbys: tuple[StandbyState, ...] = ()
         """As they were at the last renewal."""
+        self.is_to_leave = False
+        """Was the holder asked to hand over?"""
         self._options = options
         self._store = options.connect()
         self._stop = threading.Event()
@@ -122,6 +124,7 @@ class Lease:
             else:
                 self.problem = ""
                 self.standbys = state.standbys if state else ()
+                self.is_to_leave = state is not None and state.leaving == self.term
                 self.until_s = asked_s + LEASE_PART * options.lease_s
 
     def end(self) -> None:

@@ -512,6 +512,15 @@ class Link(asyncio.Protocol):
         self.send(goodbye(error))
         self._close_within(END_S)
 
+    def fall_silent(self, error: GaplessError) -> None:
+        """Say why the link ends and nothing else: what is queued is lost. Where some of it is on
+        its way already, close at once."""
+        self._outbox = []
+        if self.unsent_bytes:
+            self.abort()
+        else:
+            self.end(error)
+
     def close(self) -> None:
         """Send what is queued, then close. What still comes is ignored. The other end has
         `drain_patience_s` to read the rest."""

@@ -47,6 +47,8 @@ TERMINAL = "/dev/tty"
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 ASKING = (signal.SIGUSR1, signal.SIGUSR2)
 EXIT_AT_ONCE = 1
+GIVE_WAY_S = 1.0
+"""How long a holder that has handed over lets others ask for the lease first."""
 SAY = partial(print, flush=True)  # into a pipe too
 NO_SECURITY = (
     "without security: it listens on loopback only, and every user of this machine "
@@ -96,9 +98,15 @@ def run_loop(main: Coroutine[object, object, None]) -> None:
         uvloop.run(main)
 
 
-async def serve(broker: Broker, tell: Callable[[str], None], *, with_parent: bool = False) -> None:
-    """Start, tell that it is ready, wait for a signal or a failure, drain."""
-    stop = asyncio.Event()
+async def serve(
+    broker: Broker,
+    tell: Callable[[str], None],
+    *,
+    with_parent: bool = False,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Start, tell that it is ready, wait for a signal or a failure, or for `stop`; drain."""
+    stop = stop or asyncio.Event()
     Signals(broker, stop).listen()
     async with broker:
         collect_rarely()
@@ -131,15 +139,27 @@ async def serve_by_lease(
 ) -> None:
     """Stand by, serve under the lease, and stand by again if that is lost, until a signal comes."""
     while (holding := await stand_by(store, folder, tell, with_parent=with_parent)) is not None:
-        broker = make(holding)
+        broker, stop = make(holding), asyncio.Event()
+        leaving = asyncio.create_task(leave_when_asked(holding, stop))
         try:
-            await serve(broker, tell, with_parent=with_parent)
-            return
+            await serve(broker, tell, with_parent=with_parent, stop=stop)
+            if not leaving.done():
+                return
+            tell(f"broker {broker.name!r} has handed over")
+            await asyncio.sleep(GIVE_WAY_S)
         except StorageFencedError as error:
             tell(f"broker {broker.name!r} no longer holds its name: {error.problem}")
         finally:
+            leaving.cancel()
             holding.volume.close()
             await asyncio.to_thread(holding.release)
+
+
+async def leave_when_asked(holding: Holding, stop: asyncio.Event) -> None:
+    """Set `stop` when `gapless hand-over` has asked for it."""
+    while not holding.lease.is_to_leave:  # noqa: ASYNC110 - it is set by another thread
+        await asyncio.sleep(holding.watch_s)
+    stop.set()
 
 
 async def stand_by(

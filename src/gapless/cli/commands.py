@@ -11,6 +11,7 @@ from gapless.cli.broker import broker
 from gapless.cli.check import check
 from gapless.cli.condition import condition
 from gapless.cli.connection import with_credentials
+from gapless.cli.hand_over import hand_over
 from gapless.cli.help import lay_out
 from gapless.cli.pipeline import pipeline
 from gapless.cli.publish import publish
@@ -43,6 +44,7 @@ for command in (serve, broker):
 for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, retire, bench, up):
     app.command()(with_credentials(connecting))
 app.command()(check)
+app.command(name="hand-over")(hand_over)
 for roster in (publishers, producers, transactions):
     app.command()(with_credentials(roster))
 app.add_typer(security, name="security")

@@ -110,6 +110,10 @@ class PostgresStore:
     def release(self, name: str, term: int) -> None:
         self._row("select gapless.release(%s, %s)", name, term)
 
+    def ask_for_hand_over(self, name: str, term: int) -> None:
+        """The holder under this term sees it with its next renewal."""
+        self._row("select gapless.ask_for_hand_over(%s, %s)", name, term)
+
     def stand_by(self, name: str, process: str, address: str, position: int) -> None:
         self._row("select gapless.stand_by(%s, %s, %s, %s)", name, process, address, position)
 
@@ -162,7 +166,7 @@ class PostgresStore:
         row = connection.execute("select * from gapless.state(%s)", (name,)).fetchone()
         if row is None:
             return None
-        identity, term, position, position_term, floor, holder, address, lease_s = row
+        identity, term, position, position_term, floor, holder, address, lease_s, leaving = row
         standbys = connection.execute("select * from gapless.standbys(%s)", (name,))
         return StoreState(
             identity=identity,
@@ -173,6 +177,7 @@ class PostgresStore:
             holder=holder,
             address=address,
             lease_s=lease_s,
+            leaving=leaving,
             standbys=tuple(StandbyState(*each) for each in standbys),
         )
 

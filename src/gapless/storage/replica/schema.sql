@@ -15,7 +15,8 @@ create table gapless.broker (
     address text not null default '',
     lease_end timestamptz not null default '-infinity',
     "position" bigint not null default 0,
-    floor bigint not null default 0
+    floor bigint not null default 0,
+    leaving bigint not null default 0  -- the term whose holder is asked to hand over
 ) with (fillfactor = 20);  -- one row changes with each commit: leave room for that on its page
 
 create table gapless.term (
@@ -108,6 +109,12 @@ security definer set search_path = gapless, pg_temp as $$
     update broker set lease_end = clock_timestamp() where name = a_name and term = a_term;
 $$;
 
+create function gapless.ask_for_hand_over(a_name text, a_term bigint)
+returns void language sql
+security definer set search_path = gapless, pg_temp as $$
+    update broker set leaving = a_term where name = a_name and term = a_term;
+$$;
+
 create function gapless.append(
     a_name text, a_term bigint, a_position bigint,
     e_streams bytea[], e_firsts bigint[], e_lasts bigint[], e_data bytea[],
@@ -170,14 +177,15 @@ $$;
 create function gapless.state(a_name text)
 returns table (
     identity text, term bigint, "position" bigint, position_term bigint, floor bigint,
-    holder text, address text, lease_s double precision)
+    holder text, address text, lease_s double precision, leaving bigint)
 language sql stable security definer set search_path = gapless, pg_temp as $$
     select b.identity::text, b.term, b."position",
         coalesce((select max(t.term) from term t
                   where t.broker = b.id and t.start < b."position"), 0),
         b.floor, b.holder, b.address,
         case when b.lease_end = '-infinity' then 0
-             else extract(epoch from b.lease_end - clock_timestamp()) end
+             else extract(epoch from b.lease_end - clock_timestamp()) end,
+        b.leaving
     from broker b where b.name = a_name;
 $$;
 

@@ -77,6 +77,8 @@ class StoreState:
     address: str = ""
     lease_s: float = 0.0
     """How long the lease still runs; 0 or less: it has ended."""
+    leaving: int = 0
+    """The term whose holder was asked to hand over."""
     standbys: tuple[StandbyState, ...] = ()
 
 

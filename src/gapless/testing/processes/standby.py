@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 NAME = "p"
 TOPIC = "t"
-BLOWS = ("kill", "hang", "delete", "stop", "store")
+BLOWS = ("kill", "hang", "delete", "stop", "swap", "store")
+"""kill -9 at the holder; SIGSTOP and later SIGCONT; kill -9 and its folder deleted; SIGTERM;
+`gapless hand-over`; PostgreSQL crashes and is back a second later."""
 HANG_S = 6.0
 """Longer than a lease: another process has the name when this one goes on."""
 WINDOW = 200
@@ -127,6 +129,15 @@ class Pair:
             return store.state(NAME)
         finally:
             store.close()
+
+    def ask_for_hand_over(self) -> None:
+        from gapless.storage.replica.postgres import PostgresStore
+
+        store = PostgresStore(self._store)
+        state = store.state(NAME)
+        assert state is not None
+        store.ask_for_hand_over(NAME, state.term)
+        store.close()
 
     async def holder(self) -> int:
         """The side that has the lease, as soon as one has."""
@@ -240,6 +251,13 @@ async def strike(blow: str, pair: Pair, server: PostgresServer) -> None:
         await asyncio.to_thread(pair.forget, side)
     elif blow == "hang":
         pair.signal(side, signal.SIGSTOP)
+    elif blow == "swap":
+        await asyncio.to_thread(pair.ask_for_hand_over)
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                if await pair.holder() != side:
+                    break
+                await asyncio.sleep(LOOK_S)
     else:
         await asyncio.to_thread(server.kill)
         await asyncio.sleep(1.0)
