@@ -24,7 +24,7 @@ def help_of(monkeypatch: pytest.MonkeyPatch, *command: str) -> str:
     ("command", "written"),
     [
         (["up"], "[[cell]]"),
-        (["serve"], "With [security], as"),
+        (["serve"], "A file with [security];"),
         (["pipeline", "audit"], "[[subscription]] with name"),
     ],
 )

@@ -130,7 +130,7 @@ NOBODY = ("--url", "gapless://127.0.0.1:1")
         (("publish", "t", "a=1", "--file", "f"), 2, "attributes are for one event"),
         (("publish", "t", "--file", "missing.jsonl"), 2, "cannot read missing.jsonl"),
         (("broker", "missing.toml", "b"), 2, "cannot read missing.toml"),
-        (("broker", "missing.toml"), 2, "a broker of the network is wanted"),
+        (("broker", "missing.toml"), 2, "which broker of the network?"),
         (("up", "missing.toml"), 2, "cannot read missing.toml"),
     ],
 )

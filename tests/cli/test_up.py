@@ -82,7 +82,7 @@ def test_a_broker_that_cannot_run_as_told_ends_all_with_its_words(tmp_path: Path
             assert "r1 stopped" in lines
             assert up.stderr is not None
             said = up.stderr.read()
-    assert said.startswith("gapless: the broker p cannot run as it was told to")
+    assert said.startswith("gapless: the broker p cannot run with these settings")
     assert f"cannot listen on 127.0.0.1:{port}: it is in use. Stop what uses it" in said
 
 

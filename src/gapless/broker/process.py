@@ -50,7 +50,10 @@ EXIT_AT_ONCE = 1
 GIVE_WAY_S = 1.0
 """How long a holder that has handed over lets others ask for the lease first."""
 SAY = partial(print, flush=True)  # into a pipe too
-NO_SECURITY = "without security: it listens on loopback only; who is on this machine may do all"
+NO_SECURITY = (
+    "without security: it listens on loopback only, and every user of this machine "
+    "may do everything"
+)
 COLLECT_AFTER = (100_000, 20, 20)
 """Objects made and not freed before young ones are looked at for cycles; rounds of that before
 older ones are."""

@@ -1,6 +1,6 @@
-"""What a broker process may be told besides its network: where, how much, how patient.
+"""Settings of a broker process: addresses, and limits and timers of its sockets.
 
-The limits of the protocols are in `node/config.py`; these are those of sockets and the process.
+The limits and timers of the protocols are in `node/config.py`.
 """
 
 from __future__ import annotations
@@ -20,54 +20,52 @@ class Settings:
     """Addresses, limits and patience of one broker process; see each field."""
 
     data: Path = field(metadata=BASIC)
-    """The folder of all brokers of a network on this machine; each has one of its own inside."""
+    """The folder of all brokers of a network on this machine. Each broker has a folder in it."""
 
     listen: str | None = field(default=None, metadata=BASIC)
-    """Where clients and brokers connect, instead of what the network file says. Port 0: any free
-    port, the same again after a restart if it is still free; `address.json` in the data folder
-    says which, and neighbours with the same data folder look there."""
+    """Where clients and brokers connect, instead of the address in the network file. Port 0 is any
+    free port, and the same one after a restart if it is still free. The broker writes it to
+    `address.json` in its folder, where neighbours with the same data folder find it."""
 
     admin: str | None = field(default="127.0.0.1:7118", metadata=BASIC)
-    """Where health, statistics and metrics are served; None: nowhere."""
+    """Where health, statistics and metrics are served; the option `none` switches them off."""
 
     admin_hosts: tuple[str, ...] = ()
-    """Names under which others ask there, besides addresses and `localhost`. Without security a
-    request that names another host is refused, so that no web page reads the answers by way of a
-    name of its own; with security certificate and token see to that."""
+    """Host names that admin requests may use, besides addresses and `localhost`. Without security a
+    request for any other host is refused, so that no web page can read the answers through a host
+    name of its own. With security, certificate and token protect the port."""
 
     security_folder: Path = field(default_factory=Path)
-    """What the file names in the network's `[security]` are relative to: the network file's own
-    folder, mostly."""
+    """The folder that file names in `[security]` are relative to, such as the network file's."""
 
     insecure: bool = False
-    """Whether a network without `[security]` may listen elsewhere than on loopback, where whoever
-    reaches it may do everything."""
+    """Whether a broker without `[security]` may listen on other addresses than loopback. Everybody
+    who reaches it may do everything."""
 
     join: str | None = None
-    """The address of a broker of a running network that this one is to become a part of, though it
-    is in no network file."""
+    """The address of a broker whose running network this broker joins, without a network file."""
 
     joined_max: int = 1_000
-    """Brokers that joined, of which it is known where they are; beyond it a new one is refused."""
+    """Brokers that joined and whose addresses are known; beyond it a new one is refused."""
 
     hello_patience_s: float = 5.0
-    """How long a new connection may take to say who it is, and before that for TLS; then it is
-    closed."""
+    """How long a new connection may take for its TLS handshake, and then for its Hello; beyond it
+    the connection is closed."""
 
     hello_bytes_max: int = 4096
-    """The longest first frame of a connection, before it is known who it is."""
+    """The longest first frame of a connection, the Hello."""
 
     frame_patience_s: float = 60.0
-    """How long the rest of a frame may take to arrive once it has begun; then the link is dropped.
-    The time while the broker itself does not read, for lack of room, does not count."""
+    """How long a frame may take to arrive; then the link is dropped. Time during which the broker
+    does not read, because it lacks memory, does not count."""
 
     frame_stall_s: float = 2.0
-    """How long a large frame that has begun may bring nothing while others wait for its room; then
-    its link is dropped. It must be well below what a client takes for a broker's silence, 6 s."""
+    """How long a large frame may bring no bytes while other frames wait for its memory; then its
+    link is dropped. It must be well below 6 s, after which a client takes a broker for dead."""
 
     small_frame_bytes: int = 16 * KIBIBYTE
-    """Frames of clients up to this size are read at once. For a longer one there must be room in
-    `input_bytes_max` first."""
+    """A client's frame up to this size is read at once. A longer frame waits until
+    `input_bytes_max` has room for it."""
 
     request_bytes_max: int = 1 * MEBIBYTE
     """The longest frame of a client that does not carry events; beyond it its link is dropped. A
@@ -80,36 +78,36 @@ class Settings:
     of this package send at most 8 MiB at a time."""
 
     input_bytes_max: int = 256 * MEBIBYTE
-    """Frames of clients that are being read, by their whole size; beyond it nothing is read from a
-    connection that begins another, until one has ended. Of one principal: its share."""
+    """Bytes of all clients' frames that are being read, by their whole size. Beyond it a connection
+    that begins another frame is not read until one has ended. One principal has its share."""
 
     output_bytes_max: int = field(default=512 * MEBIBYTE, metadata=BASIC)
-    """Bytes that wait to be sent to clients that do not keep up, all together; beyond it the one
-    that has been behind for longest loses its link. Of one principal: its share, beyond which
-    requests for long answers wait until it has read some."""
+    """Unsent bytes of all clients together. Beyond it the client that has lagged for longest loses
+    its link. One principal has its share; beyond that, its requests for long answers wait until it
+    has read some."""
 
     connections_max: int = field(default=10_000, metadata=BASIC)
-    """Open connections; beyond it a new one is closed with a `Goodbye` that says so. Fewer where
-    the system lets the process open fewer files: some of those are for the log."""
+    """Open connections; beyond it a new one is closed with a `Goodbye` that says so. The number is
+    lower where the system allows fewer open files, because the log needs some of them."""
 
     publish_events_max: int = 10_000
     """Events that one message publishes or stages; beyond it the client's link is dropped."""
 
     broker_queue_bytes_max: int = 16 * MEBIBYTE
-    """Bytes that wait to be sent to another broker; beyond it messages are dropped and counted,
-    and the protocol asks for them again."""
+    """Unsent bytes of the link to another broker; beyond it messages are dropped and counted, and
+    the protocol asks for them again."""
 
     client_queue_bytes_high: int = 16 * MEBIBYTE
-    """Bytes that wait to be sent to a client; beyond it nothing is read from it until it has
+    """Unsent bytes of one client; beyond it the broker reads nothing from the client until it has
     taken some, so that it cannot ask for more."""
 
     client_queue_bytes_max: int = 128 * MEBIBYTE
-    """The same, beyond which its link is dropped. It must be above the node's own bound of what a
-    client has not consumed, which ends the subscription first."""
+    """Unsent bytes of one client beyond which its link is dropped. It must be above the node's own
+    bound of unconsumed bytes, which ends the subscription first."""
 
     far_queue_max: int = 1_000
-    """Messages for a broker that is no neighbour, while it is being dialled; beyond it they are
-    dropped and counted, and the service asks again."""
+    """Messages that wait while a broker that is no neighbour is dialled; beyond it they are dropped
+    and counted, and the service asks again."""
 
     redial_s: float = 0.05
     """How long to wait before a neighbour is dialled again; doubles up to `redial_longest_s`."""
@@ -117,12 +115,12 @@ class Settings:
     redial_longest_s: float = 2.0
 
     silence_s: float = 6.0
-    """A neighbour's link that has brought nothing for so long is dropped and dialled anew. It must
+    """How long a neighbour's link may bring nothing; then it is dropped and dialled again. It must
     be well above the node's heartbeat: a link that works is never silent."""
 
     drain_patience_s: float = 5.0
     """How long a broker that stops, or ends a link, waits for the peer to take what was sent; then
-    it just closes."""
+    it closes the link."""
 
     check_every_s: float = 60.0
     """How often the node's invariants are checked, a portion at a time. A broken one stops the

@@ -19,26 +19,34 @@ if TYPE_CHECKING:
 
 
 def bench(
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long to publish.")] = 5.0,
-    subscribers: Annotated[int, typer.Option(min=0, max=1_000, help="How many subscribe.")] = 1,
+    seconds: Annotated[float, typer.Option(min=0.1, help="For how many seconds to publish.")] = 5.0,
+    subscribers: Annotated[
+        int, typer.Option(min=0, max=1_000, help="The number of subscribers.")
+    ] = 1,
     share: Annotated[
-        float, typer.Option(min=0.001, max=1, help="The part of the events that each wants.")
+        float,
+        typer.Option(min=0.001, max=1, help="The share of the events that each subscriber wants."),
     ] = 1.0,
-    size: Annotated[int, typer.Option(min=8, max=1 << 19, help="Bytes of an event's body.")] = 250,
-    rate: Annotated[float, typer.Option(min=0, help="Events a second; 0: as fast as it goes.")] = 0,
+    size: Annotated[
+        int, typer.Option(min=8, max=1 << 19, help="The size of an event's body in bytes.")
+    ] = 250,
+    rate: Annotated[
+        float, typer.Option(min=0, help="Events a second; 0 is as fast as possible.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     url: Url = URL,
 ) -> None:
-    """Measure a broker: publish for some seconds, and see what comes, how fast and how soon.
+    """Measure the throughput and the latency of a running broker.
 
     \b
     gapless bench
     gapless bench --subscribers 20 --share 0.1
     gapless bench --rate 200 --seconds 10
 
-    It uses a topic of its own, which it deletes. Publisher and subscribers are this one process:
-    with many subscribers, it is what you measure. For latency, give a rate. Every event is on
-    stable storage before it counts; a delivery that is missing or out of order ends it with code 1.
+    The command creates a topic and deletes it at the end. The publisher and all subscribers run in
+    this one process, so with many subscribers you measure this process. Give a rate to measure the
+    latency. An event counts once it is on stable storage. The exit code is 1 if a delivery is
+    missing or out of order.
     """
     import asyncio
     from dataclasses import asdict

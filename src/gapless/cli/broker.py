@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.configuration import Limits, SettingsFile, read_limits
-from gapless.cli.serve import DATA, AdminHosts, Data, Insecure, LogJson, LogLevel, none_or
+from gapless.cli.serve import (
+    DATA,
+    AdminAddress,
+    AdminHosts,
+    Data,
+    Insecure,
+    LogJson,
+    LogLevel,
+    none_or,
+)
 
 if TYPE_CHECKING:
     from gapless.core.identity import BrokerName
@@ -22,23 +31,23 @@ NetworkFile = Annotated[
 def broker(
     network: NetworkFile,
     name: Annotated[
-        str | None, typer.Argument(help="Which broker of it to run; not without the file.")
+        str | None,
+        typer.Argument(help="The broker of the file to run; leave it out where there is no file."),
     ] = None,
     join: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Join the running network of the broker there: no file needed.",
+            help="Join the running network of the broker at this address.",
         ),
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Instead of what the network file says."),
+        typer.Option(
+            metavar="HOST:PORT", help="Where to listen, instead of the address in the network file."
+        ),
     ] = None,
-    admin: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="For /health, /statistics, /metrics; or: none."),
-    ] = "127.0.0.1:0",
+    admin: AdminAddress = "127.0.0.1:0",
     admin_host: AdminHosts = None,
     data: Data = DATA,
     insecure: Insecure = False,
@@ -54,12 +63,12 @@ def broker(
 
     \b
     gapless broker NETWORK.toml east                      one of the file
-    gapless broker edge-9 --join 10.0.0.7:7117            one more, while the network runs
+    gapless broker edge-9 --join 10.0.0.7:7117            another one, while the network runs
     gapless broker NETWORK.toml edge-9 --join HOST:PORT   the same, with the file's [security]
 
-    It keeps its data in FOLDER/NAME and writes its addresses to FOLDER/NAME/address.json. One
-    broker uses one core: for more, run more brokers. One that joined serves topics that are
-    not durable; it comes back as the same if it is started in the same way.
+    The broker keeps its data in FOLDER/NAME and writes its addresses to FOLDER/NAME/address.json.
+    One broker uses one core; run more brokers to use more cores. A broker that joined serves
+    reliable and multicast topics only. Start it again in the same way after a crash.
     """
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
@@ -91,19 +100,17 @@ def broker(
 def which(
     network: Path, name: str | None, join: str | None, listen: str | None
 ) -> tuple[BrokerName, Network]:
-    """The broker that is meant, and its network; who joins may have left out the file."""
+    """The broker that is meant, and its network. A broker that joins needs no network file."""
     from gapless.broker.addresses import parse_address
     from gapless.broker.networks import joining_network, read_network
     from gapless.core.errors import UsageError
     from gapless.core.identity import BrokerName
 
     if join is not None:
-        parse_address(join)  # a slip of the pen is told, not dialled for ever
+        parse_address(join)  # a typing error is reported, not dialled for ever
         if name is None:
             return BrokerName(str(network)), joining_network(str(network), listen=listen)
         return BrokerName(name), joining_network(name, read_network(network).security, listen)
     if name is None:
-        raise UsageError(
-            "a broker of the network is wanted", "Give its name after the network file."
-        )
+        raise UsageError("which broker of the network?", "Give its name after the network file.")
     return BrokerName(name), read_network(network)

@@ -26,23 +26,23 @@ MARK = "volume.json"
 
 def check(
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A data folder, a broker's, or a volume.")
+        Path, typer.Argument(metavar="DATA", help="A data folder, a broker's folder, or a volume.")
     ] = DATA,
     as_json: Annotated[bool, typer.Option("--json", help="Print what is found as JSON.")] = False,
 ) -> None:
-    """Read all that brokers have on their disks, and name what is damaged.
+    """Read everything that brokers have on disk, and report what is damaged.
 
     \b
     gapless check                       the brokers that keep their data in ./gapless-data
     gapless check gapless-data/serve    one of them
     gapless check --json                for programs
 
-    A damaged stretch of events is told by topic, pubend and ticks, and by file and byte. Those who
-    want these events are told a gap, and everything else is served; the disk should be replaced.
-    What keeps a broker from starting is told with what to do about it.
+    The report names each damaged range by topic, pubend and ticks, and by file and byte.
+    Subscribers that want these events get a gap, and the broker serves everything else; replace the
+    disk. The report also says what keeps a broker from starting, and what to do about it.
 
-    Nothing is changed, and brokers may go on serving meanwhile; what they write later is not looked
-    at. The exit code is 0 if all is whole, 1 if something is damaged.
+    The check changes nothing. Brokers may go on serving; what they write later is not checked. The
+    exit code is 0 if everything is whole, and 1 if something is damaged.
     """
     from gapless.storage.examination import examine
 

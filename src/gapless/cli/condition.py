@@ -27,7 +27,7 @@ def condition(
         ),
     ] = None,
     count: Annotated[
-        bool, typer.Option("--count", help="Print how many matched, not which.")
+        bool, typer.Option("--count", help="Print the number of matches only.")
     ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show how the condition is indexed.")

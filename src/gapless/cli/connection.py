@@ -31,7 +31,9 @@ TLS_ANSWER_S = 5.0
 Url = Annotated[
     str,
     typer.Option(
-        metavar="URL", envvar="GAPLESS_URL", help="The broker; several with commas in between."
+        metavar="URL",
+        envvar="GAPLESS_URL",
+        help="The address of a broker, or several separated by commas.",
     ),
 ]
 
@@ -42,12 +44,16 @@ OPTIONS: dict[str, Any] = {
         typer.Option(
             metavar="FILE",
             envvar="GAPLESS_TOKEN_FILE",
-            help="TLS: a file with your token; the token itself may be in GAPLESS_TOKEN.",
+            help="TLS: a file with your token. GAPLESS_TOKEN may hold the token itself.",
         ),
     ],
     "ca": Annotated[
         Path | None,
-        typer.Option(metavar="FILE", envvar="GAPLESS_CA", help="TLS: the authority to believe."),
+        typer.Option(
+            metavar="FILE",
+            envvar="GAPLESS_CA",
+            help="TLS: the certificate of the authority to trust.",
+        ),
     ],
     "certificate": Annotated[
         Path | None,
@@ -55,7 +61,9 @@ OPTIONS: dict[str, Any] = {
     ],
     "key": Annotated[
         Path | None,
-        typer.Option(metavar="FILE", envvar="GAPLESS_KEY", help="TLS: the key to it."),
+        typer.Option(
+            metavar="FILE", envvar="GAPLESS_KEY", help="TLS: the key of your certificate."
+        ),
     ],
 }
 

@@ -36,26 +36,28 @@ PACE_S = 0.05
 def publish(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     attributes: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="One event's attributes.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="The attributes of one event.")
     ] = None,
-    body: Annotated[str, typer.Option(help="Its body, as it stands here.")] = "",
+    body: Annotated[str, typer.Option(help="The body of that event, as text.")] = "",
     file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Events: JSON objects, a line each, or .csv; -: stdin."),
+        typer.Option(metavar="FILE", help="Events as JSON lines or .csv; - is standard input."),
     ] = None,
     body_field: Annotated[
-        str, typer.Option(metavar="NAME", help="Field of the file that is the body.")
+        str, typer.Option(metavar="NAME", help="The field of the file that becomes the body.")
     ] = "",
     types: Annotated[
         str,
         typer.Option(
-            metavar="NAME=TYPE,…", help="Of a .csv file's columns: bool, int, float, text."
+            metavar="NAME=TYPE,…", help="The types of .csv columns: bool, int, float, text."
         ),
     ] = "",
     name: Annotated[
-        str, typer.Option(help="Publish under this name: run again, nothing comes twice.")
+        str, typer.Option(help="A publisher's name: run again, it publishes nothing twice.")
     ] = "",
-    rate: Annotated[float, typer.Option(min=0, help="Events a second; 0: as fast as it goes.")] = 0,
+    rate: Annotated[
+        float, typer.Option(min=0, help="Events a second; 0 is as fast as possible.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     url: Url = URL,
 ) -> None:

@@ -26,14 +26,17 @@ NOTHING = (
 
 def read(
     topic: Annotated[str, typer.Argument(help="The topic.")],
-    condition: Annotated[str, typer.Argument(help="What to read; everything if left out.")] = "",
+    condition: Annotated[str, typer.Argument(help="A SQL condition; without it, all events.")] = "",
     start: Annotated[
-        str, typer.Option("--from", metavar="TOKEN", help="Everything below was read before.")
+        str,
+        typer.Option(
+            "--from", metavar="TOKEN", help="Where to begin: events below this token are skipped."
+        ),
     ] = "",
     end: Annotated[
-        str, typer.Option("--to", metavar="TOKEN", help="Read up to there; else up to now.")
+        str, typer.Option("--to", metavar="TOKEN", help="Where to end. [default: now]")
     ] = "",
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many events.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The largest number of events.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     parquet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Parquet file instead.")
@@ -41,15 +44,15 @@ def read(
     skip_lost: SkipLost = False,
     url: Url = URL,
 ) -> None:
-    """Read events that are in the log, without subscribing, and end.
+    """Print events of the log, without a subscription.
 
     \b
     gapless read trades "price > 90" --limit 10
     gapless read trades --from '{"trades/0":1234}' --json
     gapless read trades --parquet trades.parquet
 
-    The same tokens give the same events as long as they are retained. What was released is an
-    error, or with --skip-lost a note on standard error; it is never left out in silence.
+    The same tokens give the same events for as long as these are retained. If events between the
+    tokens were released, the command fails, or with --skip-lost it says so on standard error.
     """
     import asyncio
 

@@ -20,19 +20,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
 def publishers(
     topic: Topic,
     remove: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Forget this publisher for good.")
+        str | None, typer.Option(metavar="NAME", help="Remove this publisher for good.")
     ] = None,
     as_json: AsJson = False,
     url: Url = URL,
 ) -> None:
-    """List the named publishers that a topic remembers, or forget one.
+    """List the named publishers that a topic remembers, or remove one.
 
     \b
     gapless publishers trades                 at the broker that is asked
     gapless publishers trades --remove feed   make room for another name
 
-    A forgotten publisher that still runs is refused, and must be opened again; its events are
-    numbered anew from 0. The right `administer` on the topic is needed where there is security.
+    A removed publisher that still runs is refused. It must be opened again, and its numbers start
+    from 0. With security you need the right `administer` on the topic.
     """
     _run(url, topic, "publishers", remove, 0, as_json=as_json)
 
@@ -40,14 +40,14 @@ def publishers(
 def producers(
     topic: Topic,
     remove: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Forget this producer for good.")
+        str | None, typer.Option(metavar="NAME", help="Remove this producer for good.")
     ] = None,
     as_json: AsJson = False,
     url: Url = URL,
 ) -> None:
-    """List the producers of transactions that a topic remembers, or forget one.
+    """List the producers of transactions that a topic remembers, or remove one.
 
-    Forget only a producer whose job is gone for good: a transaction that it repeats later would be
+    Remove a producer only if its job never runs again. If it does, a transaction that it repeats is
     published a second time.
     """
     _run(url, topic, "producers", remove, 0, as_json=as_json)
@@ -56,13 +56,13 @@ def producers(
 def transactions(
     topic: Topic,
     abort: Annotated[
-        str | None, typer.Option(metavar="PRODUCER", help="Drop a transaction of this producer.")
+        str | None, typer.Option(metavar="PRODUCER", help="Abort a transaction of this producer.")
     ] = None,
-    number: Annotated[int, typer.Option(min=0, help="Of the transaction to drop.")] = 0,
+    number: Annotated[int, typer.Option(min=0, help="The number of the transaction to abort.")] = 0,
     as_json: AsJson = False,
     url: Url = URL,
 ) -> None:
-    """List the transactions of a topic that are open, or drop one with all that is staged.
+    """List the open transactions of a topic, or abort one with everything that is staged.
 
     \b
     gapless transactions trades

@@ -25,18 +25,18 @@ AUTHORITY, AUTHORITY_KEY = "authority.crt", "authority.key"
 PRINCIPALS, SNIPPET, FIRST = "principals.json", "security.toml", "admin"
 
 Folder = Annotated[
-    Path, typer.Option(metavar="FOLDER", help="As `gapless security init` has made it.")
+    Path, typer.Option(metavar="FOLDER", help="The folder that `gapless security init` made.")
 ]
 RightsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--rights",
         metavar="RIGHT=PATTERN,…",
-        help="publish, subscribe, create or administer on topics like these; or: all.",
+        help="publish, subscribe, create or administer, with patterns of topics; or all.",
     ),
 ]
 
-HEARD = "brokers that run know it when they get the new files, and then a SIGHUP or a restart"
+HEARD = "give the new files to the brokers, and send each a SIGHUP or restart it"
 
 security = typer.Typer(
     help="Make certificates, tokens and rights.",
@@ -47,7 +47,7 @@ security = typer.Typer(
 
 @security.command()
 def init(
-    folder: Annotated[Path, typer.Argument(help="Where to put everything.")] = FOLDER,
+    folder: Annotated[Path, typer.Argument(help="The folder for all files.")] = FOLDER,
     network: Annotated[
         Path | None,
         typer.Option(metavar="NETWORK.toml", help="Make certificates for its brokers."),
@@ -55,7 +55,7 @@ def init(
     host: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="HOST", help="A name or address under which clients reach the brokers; several."
+            metavar="HOST", help="A name or address at which clients reach the brokers; repeatable."
         ),
     ] = None,
 ) -> None:
@@ -96,24 +96,23 @@ def init(
 
 @security.command()
 def token(
-    name: Annotated[str, typer.Argument(help="The principal; an old one keeps its tokens.")],
+    name: Annotated[str, typer.Argument(help="The principal; an existing one keeps its tokens.")],
     rights: RightsOption = None,
     folder: Folder = FOLDER,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it here, not to the terminal.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the token to this file, not to the terminal."),
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Its other tokens count no more.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Revoke its other tokens.")] = False,
 ) -> None:
-    """Make a token: whoever has it may do what its principal may. It is shown once.
+    """Make a token. Its holder may do what the principal may. The token is shown once.
 
     \b
     gapless security token feed --rights publish=trades*
     gapless security token desk-7 --rights subscribe=trades*,quotes --rights publish=orders
     gapless security token desk-7 --replace
 
-    Brokers know it after a SIGHUP or a restart, once they have the new file of principals.
+    Copy the new file of principals to the brokers; it counts after a SIGHUP or a restart.
     """
     from gapless.broker.security.principals import read_principals, write_private
     from gapless.broker.security.rights import parse_rights
@@ -140,16 +139,20 @@ def token(
 def certificate(
     name: Annotated[str, typer.Argument(help="The principal, or with --broker the broker.")],
     rights: RightsOption = None,
-    broker: Annotated[bool, typer.Option("--broker", help="For a broker, not a client.")] = False,
+    broker: Annotated[bool, typer.Option("--broker", help="A certificate for a broker.")] = False,
     host: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST", help="Of a broker: where clients reach it; several."),
+        typer.Option(
+            metavar="HOST", help="A name or address at which clients reach the broker; repeatable."
+        ),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, help="How long it counts.")] = 365,
-    renew: Annotated[bool, typer.Option("--renew", help="Replace the one there is.")] = False,
+    days: Annotated[int, typer.Option(min=1, help="For how many days it is valid.")] = 365,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Replace the certificate that exists.")
+    ] = False,
     folder: Folder = FOLDER,
 ) -> None:
-    """Make a certificate and its key, for a client that shows it instead of a token.
+    """Make a certificate and its key. A client may show it instead of a token.
 
     \b
     gapless security certificate desk-8 --rights subscribe=trades*

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 DATA = Path("gapless-data")
 
-Data = Annotated[Path, typer.Option(metavar="FOLDER", help="Where everything is stored.")]
+Data = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for all data.")]
 Insecure = Annotated[
     bool,
     typer.Option(
-        "--insecure", help="Listen anywhere without security: whoever reaches it may do all."
+        "--insecure",
+        help="Allow other addresses than loopback without security: everybody may do everything.",
     ),
 ]
 AdminHosts = Annotated[
@@ -27,22 +28,29 @@ AdminHosts = Annotated[
     typer.Option(
         "--admin-host",
         metavar="NAME",
-        help="A name under which others ask the admin port, without security; several.",
+        help="A host name that admin requests may use where there is no security; repeatable.",
     ),
 ]
-LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines as JSON objects.")]
+AdminAddress = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST:PORT", help="Where /health, /statistics and /metrics are served, or none."
+    ),
+]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON objects, one a line.")]
 LogLevel = Annotated[
-    Literal["debug", "info", "warning", "error"], typer.Option(help="What to log, and worse.")
+    Literal["debug", "info", "warning", "error"],
+    typer.Option(help="The least severe level to log."),
 ]
 
 Topics = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="A topic to have from the start; may be repeated."),
+    typer.Option(metavar="NAME", help="A topic that exists from the start; repeatable."),
 ]
 
 Security = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="With [security], as `gapless security init` makes it."),
+    typer.Option(metavar="FILE", help="A file with [security]; `gapless security init` makes one."),
 ]
 
 Name = Annotated[
@@ -63,12 +71,10 @@ LeaseSeconds = Annotated[
 def serve(
     topic: Topics = None,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="For clients; port 0: any free one.")
-    ] = "127.0.0.1:7117",
-    admin: Annotated[
         str,
-        typer.Option(metavar="HOST:PORT", help="For /health, /statistics, /metrics; or: none."),
-    ] = "127.0.0.1:7118",
+        typer.Option(metavar="HOST:PORT", help="Where clients connect; port 0 is any free port."),
+    ] = "127.0.0.1:7117",
+    admin: AdminAddress = "127.0.0.1:7118",
     admin_host: AdminHosts = None,
     data: Data = DATA,
     security: Security = None,
@@ -81,7 +87,7 @@ def serve(
     log_json: LogJson = False,
     log_level: LogLevel = "warning",
 ) -> None:
-    """Run a single broker that does everything: takes events, stores them, delivers them.
+    """Run a single broker that takes events, stores them and delivers them.
 
     \b
     gapless serve                             in one terminal, then in others:
@@ -89,13 +95,14 @@ def serve(
     gapless subscribe trades "price > 90"
     gapless publish trades symbol=IBM price=92.5
 
-    Ctrl-C stops it in order. After a crash, start it again: nothing acknowledged is lost.
+    Ctrl-C stops the broker in order. After a crash, start it again: nothing that was acknowledged
+    is lost.
 
     \b
     gapless store init URL                                    once, then on two machines:
     gapless serve --name prices --store URL --listen HOST:PORT
 
-    The first process serves, the second stands by and takes over. Clients are given both addresses.
+    The first process serves, the second stands by and takes over. Give clients both addresses.
     """
     from gapless.broker.networks import single_network
     from gapless.broker.process import run

@@ -37,7 +37,7 @@ ServiceOption = Annotated[
     str,
     typer.Option(
         metavar="SERVICE",
-        help="Which service: durable, reliable or multicast; standby: durable, with stores.",
+        help="The service: durable, reliable or multicast; standby: durable, with stores.",
     ),
 ]
 
@@ -52,25 +52,31 @@ ClientsOption = Annotated[
 
 
 def simulate(
-    seed: Annotated[int, typer.Option(help="Which run to play.")],
+    seed: Annotated[int, typer.Option(help="The run to play.")],
     trace: Annotated[bool, typer.Option("--trace", help="Show every step.")] = False,
     network: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Play on this network, not a drawn one.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Play on this network instead of a random one."),
     ] = None,
     planted: Annotated[
-        str, typer.Option(metavar="NAME", help="Plant a fault, to see that it is found.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Break the protocol on purpose, to see that a checker finds it."
+        ),
     ] = "",
     fault: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND=RATE", help="Only these faults, so many a virtual second."),
+        typer.Option(
+            metavar="KIND=RATE", help="Only these faults, at this rate per virtual second."
+        ),
     ] = None,
     service: ServiceOption = "durable",
     clients: ClientsOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
-    """Play one simulated run: a drawn network, its faults, all promises checked.
+    """Play one simulated run: a random network with faults, and every promise checked.
 
-    The same seed takes the same course on every machine; the hash at the end says so.
+    The same seed gives the same run on every machine; compare the hash at the end.
     """
     from gapless.broker.networks import read_network
     from gapless.testing.planted.faults import parts_with
@@ -210,14 +216,15 @@ def show(outcome: Outcome, command: str, *, shown: bool = False) -> None:
 
 
 def swarm(
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 1_000,
+    seeds: Annotated[int, typer.Option(min=1, help="The number of seeds.")] = 1_000,
     first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="How many processes.")] = os.cpu_count() or 1,
+    jobs: Annotated[int, typer.Option(min=1, help="The number of processes.")] = os.cpu_count()
+    or 1,
     service: ServiceOption = "durable",
     clients: ClientsOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Play many seeds on all cores, and say which rare situations they met."""
+    """Play many seeds on all cores, and count the rare situations they met."""
     if service not in SERVICES:
         raise typer.BadParameter(f"{service!r} is none of {', '.join(SERVICES)}")
     begin = time.perf_counter()

@@ -13,21 +13,24 @@ if TYPE_CHECKING:
 
 
 def soak(
-    cycles: Annotated[int, typer.Option(min=1, help="How many blows; one takes 3 to 20 s.")] = 300,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same blows.")] = 1,
+    cycles: Annotated[
+        int, typer.Option(min=1, help="The number of failures; each takes 3 to 20 s.")
+    ] = 300,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same failures.")] = 1,
     only: Annotated[
-        str, typer.Option(metavar="WORD", help="Only these: kill, hang, cut, stall, half, leave.")
+        str,
+        typer.Option(metavar="WORD", help="Only this kind: kill, hang, cut, stall, half or leave."),
     ] = "",
     keep_data: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep data and logs of the brokers here: a new one."),
+        typer.Option(metavar="FOLDER", help="A new folder for the brokers' data and logs."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Kill, hang and cut off the brokers of a real network under load, and check its clients.
+    """Kill, hang and cut off real brokers under load, and check what clients saw.
 
-    After each blow every subscriber must recover. At the end the journals of all clients are held
-    against the promises by the simulator's checkers.
+    Every subscriber must recover after each failure. At the end the simulator's checkers judge the
+    journals of all clients.
     """
     import asyncio
 

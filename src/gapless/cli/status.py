@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 DataOrNone = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="Of the brokers to ask.", show_default=str(DATA)),
+    typer.Option(
+        metavar="FOLDER", help="The data folder of the brokers to ask.", show_default=str(DATA)
+    ),
 ]
 Found = dict[str, Any]
 """By broker: its figures, None where nobody answers, or a word for why there are none."""
@@ -46,26 +48,29 @@ and in their routing table, and their trees: of how many they are root, forwarde
 def status(
     admin: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="Ask here, not those of the data folder."),
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Ask this admin port instead of the brokers of the data folder; repeatable.",
+        ),
     ] = None,
     data: DataOrNone = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every second.")] = False,
 ) -> None:
-    """Show the brokers: who is connected, what was delivered, how the disk does.
+    """Show brokers: their connections, their deliveries, their disks.
 
     \b
     gapless status                          the brokers that keep their data here
     gapless status --admin 10.0.0.7:7118    one elsewhere
     gapless status --watch --json           an object a second, for a program
 
-    With a store: its term, and each standby with the number of commits that it lacks.
-    Where there are reliable topics: how many brokers it knows nearby, to which it sends, and which
-    it cannot reach. Where there are multicast topics: its leaf set, how full its routing table is,
-    and its trees, as root/forwarder/leaf.
+    With a store it also shows the term, and each standby with the number of commits that it lacks.
+    With reliable topics: how many brokers a broker knows nearby, to which of them it sends, and
+    which it cannot reach. With multicast topics: its leaf set, its routing table, and its trees as
+    root/forwarder/leaf.
 
-    Brokers with security answer who may administer: give --ca and --access-token. The exit code is
-    1 if no broker answers.
+    Brokers with security answer principals that may administer: give --ca and --access-token. The
+    exit code is 1 if no broker answers.
     """
     from rich.console import Console
 

@@ -20,22 +20,26 @@ if TYPE_CHECKING:
 def subscribe(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     condition: Annotated[
-        str, typer.Argument(help="A SQL condition over attributes; empty: everything.")
+        str, typer.Argument(help="A SQL condition over attributes; without it, all events.")
     ] = "",
     name: Annotated[
-        str, typer.Option(help="Durable under this name: run again, it goes on where it was.")
+        str, typer.Option(help="A durable subscription: run again, it goes on where it was.")
     ] = "",
     start: Annotated[
-        str, typer.Option(help="Of a new name: latest, earliest, a token, or a time (ISO 8601).")
+        str,
+        typer.Option(
+            help="Where a new one begins: latest, earliest, a token or a time (ISO 8601)."
+        ),
     ] = "latest",
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Keep the token here, not at the broker."),
+        typer.Option(metavar="FILE", help="Keep the token in this file, not at the broker."),
     ] = None,
     journal: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Append all that comes, as JSON lines.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Append every delivery to this file, as JSON lines."),
     ] = None,
-    count: Annotated[int, typer.Option(min=0, help="Stop after so many; 0: never.")] = 0,
+    count: Annotated[int, typer.Option(min=0, help="Stop after this many events; 0 is never.")] = 0,
     total: Annotated[
         bool, typer.Option("--total", help="One order over all publishers of the topic.")
     ] = False,
@@ -50,9 +54,9 @@ def subscribe(
     gapless subscribe trades "price > 90" --name desk-7
     gapless subscribe trades --name desk-7 --token-file desk-7.token --journal desk-7.jsonl
 
-    Without a name: if the connection is lost it is made anew, and what was missed meanwhile is told
-    as a gap. With a name nothing is missed, however long you are away; end it for good with
-    `gapless unsubscribe`. With a token file and a journal each event is in the journal once, even
+    Without a name, the command reconnects after a lost connection and reports what it missed as a
+    gap. With a name it misses nothing, however long you are away; `gapless unsubscribe` ends the
+    subscription for good. With a token file and a journal, each event is in the journal once, even
     if this command is killed.
     """
     import asyncio
@@ -63,7 +67,7 @@ def subscribe(
     from gapless.filters.filter import Filter
 
     if token_file is not None and not name:
-        raise UsageError("a token is of a named subscription", "Give --name too.")
+        raise UsageError("a token is of a named subscription", "Give --name, too.")
     for note in notes(Filter.parse(condition)):
         say(note, err=True)
     opened = DeliveryJournal(journal) if journal else None

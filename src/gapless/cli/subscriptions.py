@@ -16,7 +16,10 @@ COLUMNS = ("name", "broker", "topic", "condition", "state", "unacknowledged")
 def subscriptions(
     admin: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="Ask here, not those of the data folder."),
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Ask this admin port instead of the brokers of the data folder; repeatable.",
+        ),
     ] = None,
     data: DataOrNone = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,

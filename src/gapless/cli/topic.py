@@ -33,29 +33,37 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 def create(
     name: Name,
     service: Annotated[
-        str, typer.Option(help="What it promises: durable, reliable or multicast.")
+        str, typer.Option(help="The service: durable, reliable or multicast.")
     ] = "durable",
     pubends: Annotated[
         int | None,
-        typer.Option(min=1, help="How many streams it has, spread over the brokers; else one."),
+        typer.Option(
+            min=1, help="The number of its streams, spread over the brokers. [default: 1]"
+        ),
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(metavar="BROKER", help="The broker of a pubend; give it once for each."),
+        typer.Option(
+            metavar="BROKER", help="The broker that hosts a pubend; give one for each pubend."
+        ),
     ] = None,
     retention_seconds: Annotated[
-        float | None, typer.Option(help="Give up what is older, whoever has not had it.")
+        float | None,
+        typer.Option(help="Delete older events, even if a subscriber has not had them."),
     ] = None,
     retention_bytes: Annotated[
-        int | None, typer.Option(help="Give up the oldest beyond this size of a stream.")
+        int | None, typer.Option(help="Delete the oldest events beyond this size of a stream.")
     ] = None,
     ordered: Annotated[
-        bool, typer.Option("--ordered", help="Of a multicast topic: all get all, in one order.")
+        bool,
+        typer.Option(
+            "--ordered", help="Multicast only: every subscriber gets all events in one order."
+        ),
     ] = False,
     as_json: AsJson = False,
     url: Url = URL,
 ) -> None:
-    """Create a topic; fine if it exists alike.
+    """Create a topic. If the same topic exists, nothing happens.
 
     \b
     gapless topic create trades
@@ -63,7 +71,7 @@ def create(
     gapless topic create quotes --service reliable
     gapless topic create scores --service multicast --ordered
 
-    From then on it is known at every broker of the network, also after restarts.
+    Every broker of the network knows the topic from then on, also after restarts.
     """
     from gapless.core.topic_messages import SERVICES
 
@@ -127,13 +135,13 @@ def show(name: Name, as_json: AsJson = False, url: Url = URL) -> None:
 @with_credentials
 def delete(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
     url: Url = URL,
 ) -> None:
     """Delete a topic with all its events and subscriptions, for good.
 
-    Whoever publishes to it is refused, whoever subscribes to it is told.
+    Publications to it are refused, and its subscriptions end with an error.
     """
     if not yes:
         typer.confirm(

@@ -12,13 +12,13 @@ from gapless.cli.terminal import say, visible
 
 
 def unsubscribe(
-    name: Annotated[str, typer.Argument(help="As `gapless subscriptions` lists it.")],
+    name: Annotated[str, typer.Argument(help="The name that `gapless subscriptions` lists.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     url: Url = URL,
 ) -> None:
-    """End a durable subscription for good: what was kept for it alone is released.
+    """End a durable subscription for good, and release the events that were kept for it alone.
 
-    Whoever is connected to it is told. Any broker of the network will do.
+    A client that is attached to it gets an error. Any broker of the network can do this.
     """
     import asyncio
 

@@ -106,7 +106,9 @@ class BrokerProcess:
         self.forget()
         words = last_words(self.log)
         if code == WRONG_USAGE:
-            problem = f"the broker {self.name} cannot run as it was told to, so all are stopped"
+            problem = (
+                f"the broker {self.name} cannot run with these settings, so all brokers are stopped"
+            )
             raise UsageError(problem, f"Its log is {self.log}, and ends so:\n  {words}")
         ended = f"{self.name} ended with code {code}; see {self.log}"
         if words:
@@ -151,7 +153,8 @@ def up(
     network: NetworkFile,
     data: Data = DATA,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only these brokers of it.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run only this broker of the network; repeatable."),
     ] = None,
     admin_host: AdminHosts = None,
     insecure: Insecure = False,
@@ -160,10 +163,10 @@ def up(
     log_json: LogJson = False,
     log_level: LogLevel = "info",
 ) -> None:
-    """Run every broker of a network on this machine; one that crashes is started again.
+    """Run every broker of a network on this machine; restart a broker that crashes.
 
-    One broker uses one core, so this is also how to use several. Ctrl-C stops all in order. With
-    security their figures are shown if you give --ca and --access-token.
+    Each broker uses one core, so this is also the way to use several cores. Ctrl-C stops all
+    brokers in order. With security, give --ca and --access-token to see their statistics.
 
     \b
     [[cell]]
