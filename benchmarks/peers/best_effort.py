@@ -51,9 +51,12 @@ class Forgetful(BestEffort):
             config=Config(client_queue_max=QUEUE_MAX),
         )
         search = LogSearch(Config(), EventEncoding(reader.attributes_of))
-        self.ranges = SimpleNamespace(outlook=Outlook(search, {}))  # there is no log to look at
-        none = SimpleNamespace(all=list)  # there is no named subscription
-        self.named = SimpleNamespace(subscriptions=none)
+        self.durable = SimpleNamespace(
+            ranges=SimpleNamespace(outlook=Outlook(search, {})),  # there is no log to look at
+            subscriptions=SimpleNamespace(all=list),  # there is no named subscription
+            pending_count=lambda _: 0,
+        )
+        self.connections = self.subscribers.clients
         self.name = name
 
     def link_up(self, peer: PeerName, now: Instant, **_: object) -> list[Effect]:

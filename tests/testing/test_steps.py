@@ -221,8 +221,8 @@ def test_one_that_shows_the_empty_token_starts_with_what_is_kept(hops: int) -> N
 class WalksThroughLosses(CatchUp):
     """Looks for every single event that was released."""
 
-    def __init__(self, *arguments: Any, released: Any = None, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, taker: Any, start: int, source: Any, timing: Any) -> None:
+        super().__init__(taker, start, replace(source, released=None), timing)
 
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> Any:
         nacks = super().receive_knowledge(knowledge, now)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from gapless.cli.terminal import say
+
 WAIT_S = 30.0
 LOOK_S = 0.05
 FRESH_S = 5.0
@@ -40,7 +42,7 @@ def hand_over(
     while time.monotonic() < end_s:
         now = connection.state(name)
         if now is not None and now.term > state.term:
-            typer.echo(f"{now.holder} holds {name!r} under term {now.term}")
+            say(f"{now.holder} holds {name!r} under term {now.term}")
             connection.close()
             return
         time.sleep(LOOK_S)

@@ -120,7 +120,8 @@ def _from_parquet(path: Path) -> Iterator[tuple[str, str]]:
             if name not in found.schema.names:
                 raise UsageError(f"{path} has the columns {', '.join(found.schema.names)}", WANTED)
             kind = found.schema.field(name).type
-            if not is_text(kind):
+            text = kind.value_type if pa.types.is_dictionary(kind) else kind
+            if not is_text(text):
                 raise UsageError(f"{path}: the column {name!r} is of type {kind}", WANTED)
         for batch in found.to_batches(columns=["name", "condition"]):
             for row in batch.to_pylist():

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from gapless.cli.terminal import say
+
 store = typer.Typer(
     name="store",
     help="A database that keeps brokers' commits: prepare it, see who holds what.",
@@ -38,7 +40,7 @@ def init(
     from gapless.storage.replica.postgres import init as create
 
     is_new = create(url, role)
-    typer.echo("the store is ready" if is_new else "the store was ready already")
+    say("the store is ready" if is_new else "the store was ready already")
 
 
 @store.command()
@@ -53,18 +55,16 @@ def status(
     states = {name: connection.state(name) for name in connection.names()}
     connection.close()
     if as_json:
-        typer.echo(json.dumps({name: asdict(state) for name, state in states.items() if state}))
+        say(json.dumps({name: asdict(state) for name, state in states.items() if state}))
         return
     for name, state in states.items():
         if state is None:
             continue
         lease = f"lease {state.lease_s:.1f} s" if state.lease_s > 0 else "no lease"
-        typer.echo(
+        say(
             f"{name}: term {state.term}, {state.position} commits, "
             f"held by {state.holder or 'nobody'} at {state.address or '-'}, {lease}"
         )
         for each in state.standbys:
             lag = state.position - each.position
-            typer.echo(
-                f"  standby {each.process}, {lag} commits behind, seen {each.seen_s:.1f} s ago"
-            )
+            say(f"  standby {each.process}, {lag} commits behind, seen {each.seen_s:.1f} s ago")
