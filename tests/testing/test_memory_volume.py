@@ -93,7 +93,7 @@ def test_a_corrupt_record_is_named() -> None:
 
 
 def test_the_simulator_needs_no_thread_clock_or_file() -> None:
-    """The memory volume pulls in none of the modules that would make a run differ. Its package does,
+    """The memory volume pulls in no module that would make a run differ. Its package does,
     for the shipped client: an empty one stands in for it here."""
     folder = str(Path(gapless.testing.__file__).parent)
     code = f"""
