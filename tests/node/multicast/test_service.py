@@ -8,7 +8,7 @@ from gapless.core.client_messages import Ended, Receipt, Refused, Subscribed
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName
 from gapless.core.messages import Ping
-from gapless.scribe.messages import Appended, LogAppend, Published, Ringed
+from gapless.scribe.messages import AccessDenied, Appended, LogAppend, Published, Ringed
 from tests.node.ring import CLIENT, Ring, root_of, told, topic
 
 orders = pytest.mark.parametrize("ordered", [False, True])
@@ -216,3 +216,13 @@ def test_other_messages_are_not_for_it() -> None:
     ring = Ring(1, topic())
     with pytest.raises(ProtocolError):
         ring["b0"].receive(BrokerName("b1"), Ping(), ring.now)
+
+
+def test_a_broker_that_denies_a_topic_is_not_believed_and_nothing_changes() -> None:
+    ring = Ring(2, topic())
+    ring.subscribe("b0")
+    ring.run(2)
+    [identifier] = ring["b0"]._topics
+    with pytest.raises(ProtocolError, match="denies a topic"):
+        ring["b0"].receive(BrokerName("b1"), Ringed((AccessDenied(identifier, "x"),)), ring.now)
+    ring["b0"].check()

@@ -40,7 +40,7 @@ from gapless.node.multicast.requests import EVENTS_MAX, TICK_BITS, PendingReques
 from gapless.node.multicast.ring import figures, make_member, seeds_of
 from gapless.node.service import Service
 from gapless.scribe.effects import Begun, Deliver, MissedRange, RequestOutcome, ToNode
-from gapless.scribe.messages import Ringed, Seat
+from gapless.scribe.messages import AccessDenied, Ringed, Seat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -333,6 +333,9 @@ class Multicast(Service):
     def receive(self, sender: BrokerName, message: Message, now: Instant) -> list[Effect]:
         if not isinstance(message, Ringed):
             raise ProtocolError(f"{type(message).__name__} is not for a ring")
+        if any(isinstance(each, AccessDenied) for each in message.messages):
+            # Rights are checked where clients connect: a ring of brokers has no guard of its own.
+            raise ProtocolError(f"{sender!r} denies a topic, which no broker of a ring does")
         self.book.learn((*message.names, sender))
         if (member := self.member) is None:
             return []  # we know of no topic yet; whoever it is asks again
