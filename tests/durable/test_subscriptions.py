@@ -129,6 +129,16 @@ def test_a_subscription_for_which_there_is_no_room_is_refused_and_holds_nothing(
     assert stand.released() is None
 
 
+def test_one_for_which_there_was_no_room_may_have_been_acknowledged_meanwhile() -> None:
+    stand = Stand()
+    stand.disk.volume.size_max = 0
+    stand.create("a")
+    stand.acknowledge("a", 12)
+    stand.sync()
+    stand.fire(10**9)
+    assert stand.names() == {}
+
+
 def test_release_is_the_least_of_all_and_only_of_what_is_durable() -> None:
     stand = Stand()
     stand.create("a")

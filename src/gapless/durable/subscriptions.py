@@ -326,6 +326,7 @@ class DurableSubscriptions:
                 self._discount(self._ending_subscriptions.pop(message.number))
             elif (begun := self.get(message.name)) and begun.number == message.number:
                 self._discount(self._by_name.pop(message.name))  # the disk had no room for it
+                self._next_group.names.discard(message.name)  # acknowledged meanwhile
             return []
         assert self._current_write is not None
         assert message.number == self._write_number
