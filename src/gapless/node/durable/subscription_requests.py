@@ -277,7 +277,9 @@ class SubscriptionRequests:
         the life that its name was claimed for is over, the name is claimed anew."""
         assert message.name is not None
         ended = self.attachments.table.ended(message.name)
-        if message.previous is None and ended is not None and ended >= message.moves:
+        is_over = ended is not None and ended >= message.moves
+        is_here = self.attachments.named.subscriptions.get(message.name) is not None
+        if message.previous is None and is_over and not is_here:
             self.interests.unsubscribe(message.topic, (client, message.subscription), now)
             return self.homes.claim(client, message, now)
         taken = {name: self.streams.subends[name].taken for name in first}
