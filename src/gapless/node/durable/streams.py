@@ -428,6 +428,8 @@ class Streams:
             return []
         effects: list[Effect] = []
         for hold in self.moves.take_holds():
+            if hold.pubend not in self.relays:
+                continue  # its topic was deleted while the hold waited
             tick = self.named.position(hold.pubend, hold.tick)[1]  # it counts here already
             tick, named = min(hold.tick, tick), self.next_report()
             ours = ReleaseHold(hold.pubend, hold.cell, tick, hold.number, *named)
