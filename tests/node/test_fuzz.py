@@ -72,6 +72,7 @@ KEPT = [
     (77, 1180),  # a broker of a ring denies a topic
     (78, 735),  # acknowledged before it was written, and then there was no room
     (81, 47),  # a hold that waits for the epoch to be durable, while its topic is deleted
+    (82, 2877),  # published to a root that has the topic's record, but no group yet
     (79, 1280),  # a start under an old claim, while the next life of the name is being written
 ]
 """Episodes that found something once: seed, and number."""

@@ -180,11 +180,11 @@ class Roots:
 
     def _publish_ordered(self, publication: RootPublication, now: Instant) -> list[Effect]:
         group, source, number = (
-            self.groups[publication.topic],
+            self.groups.get(publication.topic),
             publication.source,
             publication.number,
         )
-        if not group.is_leader:
+        if group is None or not group.is_leader:
             return []  # not yet: it comes again
         if group.has_published(source, number):
             place = group.position_of(source, number)
