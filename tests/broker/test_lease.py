@@ -12,8 +12,8 @@ from gapless.broker.lease import LEASE_PART, Holding, Lease, Standby, StoreOptio
 from gapless.core.effects import Append, Put
 from gapless.core.errors import StorageError, UsageError
 from gapless.storage.disk import DiskVolume
-from gapless.storage.replica.memory import MemoryConnection, MemoryStore
 from gapless.storage.replica.store import Grant, StorageFencedError
+from gapless.testing.memory_store import MemoryConnection, MemoryStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -29,12 +29,12 @@ from gapless.core.identity import BrokerName, Instant
 from gapless.knowledge.pubend import PROMISES
 from gapless.storage.replica.changes import Changes
 from gapless.storage.replica.copy import catch_up, is_ahead, stamp_of
-from gapless.storage.replica.memory import MemoryConnection, MemoryStore
 from gapless.storage.replica.mirror import StoreMirror
 from gapless.storage.replica.store import StorageFencedError, StoreUnreachableError
 from gapless.testing.clock import Clock
 from gapless.testing.disk import Disk
 from gapless.testing.links import Connection
+from gapless.testing.memory_store import MemoryConnection, MemoryStore
 from gapless.testing.memory_volume import MemoryVolume
 from gapless.testing.process import Process
 from gapless.testing.record import Violation

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.storage.replica.memory import MemoryStore
+from gapless.testing.memory_store import MemoryStore
 from gapless.testing.processes.postgres import MISSING, REMEDY, PostgresServer, find_programs
 
 if TYPE_CHECKING:

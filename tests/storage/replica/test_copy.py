@@ -12,10 +12,10 @@ from gapless.core.effects import Append, Chop, Delete, Put
 from gapless.core.errors import StorageError, StorageFullError
 from gapless.storage.disk import DiskVolume
 from gapless.storage.replica.copy import KEY, TABLE, CommitStamp, catch_up, is_ahead, stamp_of
-from gapless.storage.replica.memory import MemoryConnection, MemoryStore
 from gapless.storage.replica.mirror import StoreMirror
 from gapless.storage.replica.store import StorageFencedError
 from gapless.storage.volume import Volume, VolumeLimits
+from gapless.testing.memory_store import MemoryConnection, MemoryStore
 from gapless.testing.memory_volume import MemoryVolume
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ import pytest
 
 from gapless.core.effects import Put
 from gapless.storage.replica.copy import CommitStamp
-from gapless.storage.replica.memory import MemoryConnection, MemoryStore
 from gapless.storage.replica.mirror import StoreMirror
 from gapless.storage.replica.store import StorageFencedError
 from gapless.storage.volume import NO_BOUNDS
+from gapless.testing.memory_store import MemoryConnection, MemoryStore
 
 NAME = "p"
 
