@@ -75,7 +75,8 @@ def test_a_standby_follows_while_another_holds_and_takes_over_when_the_lease_is_
     thread = threading.Thread(target=lambda: outcome.append(standby.wait()))
     thread.start()
     first.volume.commit([Put("t", "k", b"1")])
-    while not any(each[1] == 1 for each in world.store.of(NAME).standbys.values()):
+    standbys = world.store.of(NAME).standbys  # the standby's thread changes it
+    while not any(each[1] == 1 for each in standbys.copy().values()):
         standby._noted_s = 0.0
     assert not outcome
     let_go(first)

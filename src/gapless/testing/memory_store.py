@@ -150,7 +150,7 @@ class MemoryConnection:
             lease_s=of.lease_end - now,
             standbys=tuple(
                 StandbyState(process, address, position, now - seen)
-                for process, (address, position, seen) in of.standbys.items()
+                for process, (address, position, seen) in of.standbys.copy().items()
             ),
         )
 
