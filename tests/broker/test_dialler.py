@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 
 from gapless.core.events import Event
+from gapless.core.identity import BrokerName
 from tests.broker.stage import LINE, connected, make_broker, run, wait_until
 
 if TYPE_CHECKING:
@@ -67,6 +70,27 @@ def test_who_has_just_started_is_dialled_at_once_however_long_the_other_would_wa
                     await wait_until(lambda: brokers_up(other) == ["p"])
 
     run(main())
+
+
+def test_a_dial_that_is_cancelled_as_the_connection_is_made_leaves_no_link_behind(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        patient: dict[str, Any] = {"redial_s": 1e6, "redial_longest_s": 1e6}
+        async with make_broker(tmp_path, LINE, "p", **patient) as first:
+            links = first._links.all
+            async with make_broker(tmp_path, LINE, "r1", **patient):
+                await wait_until(lambda: brokers_up(first) == ["r1"])
+                before = set(links)
+                dial = asyncio.create_task(first._dialler._dial(BrokerName("r1")))
+                while links == before and not dial.done():  # noqa: ASYNC110 - the very turn
+                    await asyncio.sleep(0)
+                assert not dial.done()
+                dial.cancel()
+                await asyncio.wait([dial])
+                assert links <= before
+
+    uvloop.run(main())  # it tells nobody of a transport that it closes; asyncio's own loop does
 
 
 def test_a_neighbour_that_comes_back_is_linked_again(tmp_path: Path) -> None:

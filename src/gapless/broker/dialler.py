@@ -127,11 +127,13 @@ class Dialler:
     async def _dial(self, name: BrokerName) -> Link:
         join = self._settings.join if name == ANYBODY else None
         host, port = parse_address(join) if join else self._links.address_book.find(name)
-        loop, context = asyncio.get_running_loop(), self._context
-        async with asyncio.timeout(self._settings.hello_patience_s):
-            _, link = await loop.create_connection(
-                lambda: Link(self._links, name), host, port, ssl=context
-            )
+        loop, link = asyncio.get_running_loop(), Link(self._links, name)
+        try:
+            async with asyncio.timeout(self._settings.hello_patience_s):
+                await loop.create_connection(lambda: link, host, port, ssl=self._context)
+        except BaseException:
+            link.abandon()
+            raise
         return link
 
     async def close(self) -> None:

@@ -372,15 +372,23 @@ class Link(asyncio.Protocol):
         return None
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self.gone.done():
+            return
         self._machine.close(self._loop.time())
+        self._transport = None  # uvloop refuses every question about a closed transport
         self._drop_work()
         self._owner.schedule.leave(self)
         for timer in (self._timer, self._pressing):
             if timer is not None:
                 timer.cancel()
-        if not self.gone.done():
-            self.gone.set_result(None)
+        self.gone.set_result(None)
         self._owner.closed(self, str(error) if error else self._reason)
+
+    def abandon(self) -> None:
+        """The dial was cancelled. If that was after the connection had been made, uvloop has closed
+        the transport and never calls `connection_lost`."""
+        if self._transport is not None:
+            self.connection_lost(None)
 
     # --- messages --------------------------------------------------------------------------------
 
