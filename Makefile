@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Looked for when a recipe runs: the set-up that makes it is part of the same run.
 JAVA = $(if $(shell test -x .java/bin/java && echo yes),JAVA_HOME=$(CURDIR)/.java PATH=$(CURDIR)/.java/bin:$(PATH))
 
-.PHONY: help setup demo test check fix simulate swarm soak bench fuzz docs clean
+.PHONY: help setup demo test check package fix simulate swarm soak bench fuzz docs clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ check: setup  ## format, lint, types, import contracts
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+package: setup  ## build wheel and sdist; try them in empty environments as a user without a home
+	@$(BIN)/python tools/package.py
 
 fix: setup  ## format, and mend what ruff can mend
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .

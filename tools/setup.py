@@ -36,7 +36,7 @@ def main() -> None:
     if not python.exists():
         step("creating .venv")
         run([sys.executable, "-m", "venv", str(VENV)])
-    extras = ["spark", "connect", "tables", "console", "security", "store", "dev"]
+    extras = ["broker", "spark", "connect", "tables", "security", "store", "dev"]
     java = find_java()
     if java is None:
         extras.append("java")

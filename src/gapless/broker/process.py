@@ -19,6 +19,7 @@ import faulthandler
 import gc
 import os
 import signal
+import socket
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from gapless.broker.broker import Broker
 from gapless.broker.descriptors import ask_for_more
 from gapless.broker.lease import Standby
 from gapless.broker.logs import logger
+from gapless.core.extras import require_extra
 from gapless.storage.replica.store import StorageFencedError
 from gapless.wire.buffers import keep_buffers
 
@@ -77,6 +79,7 @@ def run(
     that holds its other end is gone, however that came about. With `store` the process stands by
     until it has the lease there, and again after it has lost it.
     """
+    require_extra("broker", "a broker")
     logs.set_up(as_json=log_json, level=log_level)
     keep_buffers()
     ask_for_more()
@@ -119,12 +122,14 @@ async def serve(
             tell(f"broker {broker.name!r} is ready at {broker.url}{admin}")
             if broker.access is None and is_loopback(broker.address):
                 tell(NO_SECURITY)
+        tell_manager("READY=1")
         failing = asyncio.create_task(broker.wait())
         stopping = asyncio.create_task(stop.wait())
         done, rest = await asyncio.wait((failing, stopping), return_when=asyncio.FIRST_COMPLETED)
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+        tell_manager("STOPPING=1")
     if failing in done:
         failing.result()  # raises why it failed
 
@@ -176,6 +181,7 @@ async def stand_by(
     waiting = asyncio.create_task(asyncio.to_thread(standby.wait))
     with contextlib.suppress(OSError):
         tell(f"broker {store.name!r} stands by until it has the lease")
+    tell_manager("READY=1", "STATUS=standing by")
     try:
         await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
         standby.stop()
@@ -187,6 +193,14 @@ async def stand_by(
     finally:
         stopping.cancel()
         await asyncio.to_thread(standby.close)
+
+
+def tell_manager(*lines: str) -> None:
+    """Tell systemd, if it started this process as a unit of `Type=notify`; see sd_notify(3)."""
+    place = os.environ.get("NOTIFY_SOCKET", "")
+    if place.startswith(("/", "@")):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+            to.sendto("\n".join(lines).encode(), place.replace("@", "\0", 1))
 
 
 def collect_rarely() -> None:

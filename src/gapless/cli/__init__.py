@@ -52,12 +52,19 @@ def run() -> int:
     from gapless.cli.commands import app
     from gapless.cli.terminal import fail
     from gapless.core.errors import FilterError, GaplessError, UsageError
+    from gapless.core.extras import missing_extra
 
     try:
         app()
     except GaplessError as error:
         fail(error)
         return 2 if isinstance(error, UsageError | FilterError) else 1
+    except ModuleNotFoundError as error:  # a plain installation: the client alone
+        lacking = missing_extra(error.name or "", "this command")
+        if lacking is None:
+            raise
+        fail(lacking)
+        return 2
     except OSError as error:  # a disk that is full, a terminal that is gone
         where = f" {error.filename}" if error.filename else ""
         fail(f"cannot read or write{where}: {error.strerror or error}")

@@ -19,8 +19,13 @@ from __future__ import annotations
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
+from gapless.core.extras import missing_extra
+
+try:
+    import numpy as np
+    import pyarrow as pa
+except ModuleNotFoundError as error:
+    raise missing_extra(error.name or "", "a table of events") or error from None
 
 from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.core.events import EventBatch, EventRun

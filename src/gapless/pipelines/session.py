@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gapless.core.errors import UsageError
+from gapless.core.extras import missing_extra
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,9 +41,8 @@ def make_session(master: str, settings: Mapping[str, str] | None = None) -> Spar
     """`master` as Spark has it: local[*], spark://…, yarn, or sc://… for Spark Connect."""
     try:
         from pyspark.sql import SparkSession
-    except ImportError:
-        problem, remedy = "this job needs Spark", "Install it: pip install 'gapless[spark]'."
-        raise UsageError(problem, remedy) from None
+    except ModuleNotFoundError as error:
+        raise missing_extra("pyspark", "this job") or error from None
     builder = SparkSession.builder.appName("gapless")
     if master.startswith("sc://"):
         return builder.remote(master).getOrCreate()

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gapless.client.delivery import Gap
-from gapless.core.errors import UsageError
+from gapless.core.extras import missing_extra
 from gapless.core.token import Token
 from gapless.pipelines.archive import hold
 from gapless.pipelines.lake_schema import (
@@ -169,9 +169,8 @@ class IcebergEvents:
 def _need(library: str) -> None:
     try:
         __import__(library)
-    except ImportError:
-        problem = f"this table format needs {library}"
-        raise UsageError(problem, "Install it: pip install 'gapless[tables]'.") from None
+    except ModuleNotFoundError as error:
+        raise missing_extra(library, "this table format") or error from None
 
 
 def archive_table(

@@ -79,10 +79,9 @@ class Admin:
             known = frozenset(each.lower().rstrip(".") for each in (*hosts, at[0]))
             app = guarded(app, access) if access else for_host(app, known)
             connections = AdminConnections(app, access.tls.admin if access else None)
-        except ImportError as error:
-            logger.warning(
-                "no admin port", extra={"reason": error, "remedy": "pip install gapless[console]"}
-            )
+        except ModuleNotFoundError as error:
+            remedy = "pip install 'gapless[broker]'"
+            logger.warning("no admin port", extra={"reason": error, "remedy": remedy})
             return None
         family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
         listener = socket.socket(family)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from gapless.broker.security.principals import check_name, write_private
 from gapless.broker.security.tls import BROKER_URI
 from gapless.core.errors import UsageError
+from gapless.core.extras import missing_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,12 +37,6 @@ EARLY = timedelta(minutes=5)
 """Certificates count from a little before they are made: clocks differ."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-
-
-def missing(error: ImportError) -> UsageError:
-    return UsageError(
-        f"certificates cannot be made here: {error}", "Run pip install 'gapless[security]'."
-    )
 
 
 @dataclass(frozen=True)
@@ -81,8 +76,8 @@ class Authority:
         try:
             from cryptography import x509
             from cryptography.hazmat.primitives.asymmetric import ec
-        except ImportError as error:
-            raise missing(error) from None
+        except ModuleNotFoundError as error:
+            raise missing_extra("cryptography", "making certificates") or error from None
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _subject(name)
         builder = _builder(subject, subject, key, days)
@@ -96,8 +91,8 @@ class Authority:
             from cryptography import x509
             from cryptography.hazmat.primitives import serialization
             from cryptography.hazmat.primitives.asymmetric import ec
-        except ImportError as error:
-            raise missing(error) from None
+        except ModuleNotFoundError as error:
+            raise missing_extra("cryptography", "making certificates") or error from None
         try:
             read = x509.load_pem_x509_certificate(certificate.read_bytes())
             secret = serialization.load_pem_private_key(key.read_bytes(), None)

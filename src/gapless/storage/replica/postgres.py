@@ -24,6 +24,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from gapless.core.errors import StorageError, UsageError
+from gapless.core.extras import missing_extra
 from gapless.storage.replica.changes import Changes, StoredExtent
 from gapless.storage.replica.store import (
     TOMBSTONES_MAX,
@@ -38,10 +39,8 @@ from gapless.storage.volume import Bounds
 try:
     import psycopg
     from psycopg import conninfo, sql
-except ImportError as problem:
-    raise UsageError(
-        f"a store needs the package psycopg ({problem})", "Install it: pip install 'gapless[store]'"
-    ) from None
+except ModuleNotFoundError as error:
+    raise missing_extra("psycopg", "a store") or error from None
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
