@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gapless.broker.broker import Broker
+from gapless.broker.listener import stop_listening
 from gapless.broker.settings import Settings
 from gapless.client.client import connect
 from gapless.core.client_messages import Publish
@@ -103,6 +104,20 @@ async def wait_until(condition: Callable[[], bool]) -> None:
     """Until something has come about; the test's own bound ends a wait for what never does."""
     while not condition():  # noqa: ASYNC110 - what is waited for is in another process or task
         await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def served(
+    handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]],
+) -> AsyncIterator[str]:
+    """A port at which each connection is handled so; its address."""
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        await stop_listening(server)
+        await asyncio.sleep(0)  # the last ones are being handled
 
 
 class ByHand:

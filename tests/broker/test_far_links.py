@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName
 from gapless.node.config import Config
 from gapless.scribe.messages import Leave, Ringed
-from tests.broker.stage import make_broker, run, wait_until
+from tests.broker.stage import make_broker, run, served, wait_until
 from tests.broker.test_multicast import ROW
 
 if TYPE_CHECKING:
+    import asyncio
     from pathlib import Path
 
     from gapless.broker.broker import Broker
@@ -70,14 +70,13 @@ def test_a_broker_that_refuses_a_link_or_closes_it_before_its_hello_counts_as_aw
         await writer.wait_closed()
 
     async def main() -> None:
-        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
         with socket.create_server(("127.0.0.1", 0)) as nobody:  # closed again: dials are refused
             closed = nobody.getsockname()[1]
-        text = ROW.replace('"c", listen = "127.0.0.1:0"', f'"c", listen = "127.0.0.1:{port}"')
-        text = text.replace('"b", listen = "127.0.0.1:0"', f'"b", listen = "127.0.0.1:{closed}"')
-        async with server, make_broker(tmp_path, text + RELIABLE, "a", DEAF) as a:
-            await wait_until(lambda: unreachable(a) == [["b"], ["b", "c"]])
+        text = ROW.replace('"b", listen = "127.0.0.1:0"', f'"b", listen = "127.0.0.1:{closed}"')
+        async with served(hang_up) as address:
+            text = text.replace('"c", listen = "127.0.0.1:0"', f'"c", listen = "{address}"')
+            async with make_broker(tmp_path, text + RELIABLE, "a", DEAF) as a:
+                await wait_until(lambda: unreachable(a) == [["b"], ["b", "c"]])
 
     run(main())
 

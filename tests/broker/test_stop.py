@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import socket
 from typing import TYPE_CHECKING
+
+import pytest
 
 from gapless.node.config import Config
 from tests.broker.stage import ONE, connected, make_broker, run, wait_until
@@ -38,3 +43,25 @@ def test_idle_pubends_that_always_have_something_to_write_do_not_hold_up_a_stop(
             assert broker._volume.statistics().commits - before <= 2 * PUBENDS
 
     run(main())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_connection_that_was_just_accepted_is_closed_whichever_turn_of_the_loop_it_came_in(
+    tmp_path: Path, turns: int
+) -> None:
+    """A transport that stays open is a warning, which is an error here."""
+
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker:
+            host, port = broker.address.split(":")
+            with socket.create_connection((host, int(port))) as peer:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await broker.drain()
+                assert not broker._links.all
+                peer.setblocking(False)
+                assert peer.recv(1 << 16)  # goodbye
+                assert peer.recv(1) == b""
+
+    run(main())
+    gc.collect()

@@ -6,10 +6,12 @@ import asyncio
 from contextlib import asynccontextmanager
 from errno import ECONNREFUSED
 from socket import EAI_NONAME, gaierror
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
+import uvloop
 
+from gapless.broker.listener import stop_listening
 from gapless.client.address import parse_addresses
 from gapless.client.client import connect
 from gapless.client.connection import Connection, reason_of
@@ -40,8 +42,7 @@ async def played(answer: Callable[[Message], bytes]) -> AsyncIterator[str]:
 
     class Played(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            assert isinstance(transport, asyncio.Transport)
-            transports.append(transport)
+            transports.append(cast("asyncio.Transport", transport))  # uvloop's is none by class
             self.unframer = Unframer()
 
         def data_received(self, data: bytes) -> None:
@@ -50,8 +51,10 @@ async def played(answer: Callable[[Message], bytes]) -> AsyncIterator[str]:
                 transports[-1].write(answer(message))  # type: ignore[arg-type]
 
     server = await loop.create_server(Played, "127.0.0.1", 0)
-    async with server:
+    try:
         yield f"gapless://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        await stop_listening(server)
         for transport in transports:
             transport.abort()
     await asyncio.sleep(0)  # lets them close
@@ -121,6 +124,28 @@ def test_a_broker_that_says_nothing_is_given_up() -> None:
                 await open_connection(url, 0.02)
 
     run(main())
+
+
+def test_an_attempt_that_is_cancelled_as_the_connection_is_made_leaves_no_open_end() -> None:
+    """uvloop closes the transport then and tells nobody: a ping would raise in the loop."""
+    made: list[Connection] = []
+
+    class Noted(Connection):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            made.append(self)
+
+    async def main() -> None:
+        async with played(lambda _: b"") as url:
+            (address,) = parse_addresses(url)
+            attempt = asyncio.create_task(Noted.open(address, lambda _: None, lambda _: None, 60.0))
+            while not made:  # noqa: ASYNC110 - the very turn
+                await asyncio.sleep(0)
+            attempt.cancel()
+            await asyncio.wait([attempt])
+            assert made[0]._machine.is_over
+
+    uvloop.run(main())
 
 
 def test_a_publication_whose_receipt_never_came_says_that_it_is_in_doubt() -> None:

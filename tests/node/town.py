@@ -134,6 +134,7 @@ class Town:
             parts=strict(),
         )
         self.sent: list[tuple[str, Message]] = []
+        self.slow: list[Persist] | None = None  # writes that may fail wait here, if it is a list
         self._do(self.node.start(self.now))
 
     def _do(self, effects: Iterable[Effect]) -> None:
@@ -142,6 +143,8 @@ class Town:
             match rest.popleft():
                 case Send(to, message):
                     self.sent.append((to, message))
+                case Persist() as write if write.otherwise and self.slow is not None:
+                    self.slow.append(write)
                 case Persist(writes, then):
                     self.volume.commit(writes)
                     rest.extend(then)

@@ -36,6 +36,7 @@ from gapless.broker.disk import Disk
 from gapless.broker.event_reader import EventReader
 from gapless.broker.link import Link
 from gapless.broker.link_table import Links
+from gapless.broker.listener import stop_listening
 from gapless.broker.log_survey import LogSurvey, LookAhead
 from gapless.broker.logs import logger
 from gapless.broker.memory import LinkMemory
@@ -287,7 +288,7 @@ class Broker:
         self.is_ready = False
         logger.info("draining", extra={"broker": self.name, "writes": self._disk.pending})
         self._links.is_draining = True
-        self._server.close()
+        await stop_listening(self._server)
         await self._dialler.close()
         await self._ahead.close()
         for link in self._links.all:

@@ -109,20 +109,15 @@ class Connection(asyncio.Protocol):
         passport: Passport = OPEN,
     ) -> Connection:
         """Connect and exchange Hellos; `LinkError` or `RefusedError` if that fails."""
-        loop = asyncio.get_running_loop()
-        connection: Connection | None = None
+        loop, connection = asyncio.get_running_loop(), cls(receive, lost, passport.hello)
         try:
             async with asyncio.timeout(patience_s):
-                _, connection = await loop.create_connection(
-                    lambda: cls(receive, lost, passport.hello),
-                    address.host,
-                    address.port,
-                    ssl=passport.context,
+                await loop.create_connection(
+                    lambda: connection, address.host, address.port, ssl=passport.context
                 )
                 await connection.opened
         except OSError as error:  # TimeoutError is one
-            if connection is not None:
-                connection.abort()
+            connection.abort()
             if isinstance(error, LinkError):
                 raise
             if passport.context is not None and (refused := tls_refusal(address, error)):
@@ -130,8 +125,7 @@ class Connection(asyncio.Protocol):
             reason = reason_of(error)
             raise LinkError(f"no broker answers at {address} ({reason})") from None
         except BaseException:
-            if connection is not None:
-                connection.abort()
+            connection.abort()
             raise
         return connection
 

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
 
 from gapless.core.broker_messages import HandOver
-from gapless.core.client_messages import Acknowledge, Done, Forget, Refused, Subscribed
-from gapless.core.identity import BrokerName
+from gapless.core.client_messages import (
+    Acknowledge,
+    Done,
+    Forget,
+    Refused,
+    Subscribe,
+    Subscribed,
+)
+from gapless.core.identity import BrokerName, ClientName
 from gapless.node.network import parse_network
 from tests.node.country import HEARTBEAT
 from tests.node.subscriptions.test_homes import BEATS, NET, Land
+from tests.node.town import NEWS
+
+if TYPE_CHECKING:
+    from gapless.core.messages import Message
 
 FINISHED = {"news/0": 3 << 32}
 """Beyond where any of these subscriptions starts, and not yet too far ahead to be believed."""
@@ -136,6 +147,14 @@ def test_what_was_finished_in_an_earlier_life_of_the_name_is_not_finished_in_the
     assert land.subscribe("a", name).start == anew.start
 
 
+def tell(land: Land, broker: str, message: Message, client: str) -> None:
+    """A client's request at a broker that cannot answer it yet."""
+    town = land.towns[broker]
+    town.connect(client)
+    town._do(town.node.receive(ClientName(client), message, town.now))
+    land.run()
+
+
 def say(land: Land, sender: str, receiver: str, message: HandOver) -> None:
     """A message of long ago arrives, or one that was sent twice."""
     late = replace(message, sender=BrokerName(sender), receiver=BrokerName(receiver))
@@ -191,3 +210,72 @@ def test_it_has_arrived_when_the_broker_that_it_came_from_is_no_more() -> None:
     land.wait(BEATS)
     assert land.subscribe("b", name).start == first.start, "what only that one knew is gone with it"
     assert land.ask("b", Forget(7, name), "ann") == Done(7)
+
+
+def copies(land: Land, name: str) -> None:
+    """The subscription has gone to `b` and come back to `a`, and neither has heard of the other."""
+    first = land.subscribe("a", name)
+    land.leave("a")
+    land.cut.add("a")
+    second = land.subscribe("b", name, **after(first, "a"))
+    land.leave("b")
+    land.cut.add("b")
+    land.subscribe("a", name, **after(second, "b"))
+    land.leave("a")
+    assert land.homes(name) == ["a", "b"]
+
+
+@pytest.mark.parametrize("registrar", "abc")
+def test_two_copies_that_are_ended_at_once_do_not_take_each_other_over_for_ever(
+    registrar: str,
+) -> None:
+    land = Land()
+    name = land.name_at(registrar)
+    copies(land, name)
+    tell(land, "a", Forget(7, name), "ann")
+    tell(land, "b", Forget(8, name), "bob")
+    land.cut.clear()
+    land.wait(4 * BEATS)
+    assert land.homes(name) == []
+    assert land.heard["ann@a"][-1] == Done(7)
+    assert land.heard["bob@b"][-1].elsewhere == ("a",), "it had gone on there"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("registrar", "abc")
+def test_a_client_that_ends_the_copy_that_was_left_is_sent_to_the_one_that_lives(
+    registrar: str,
+) -> None:
+    """It is not told that the subscription is over, and the living one does not come back."""
+    land = Land()
+    name = land.name_at(registrar)
+    copies(land, name)
+    tell(land, "b", Forget(8, name), "bob")
+    land.cut.clear()
+    land.wait(4 * BEATS)
+    assert land.homes(name) == ["a"]
+    assert land.heard["bob@b"][-1].elsewhere == ("a",)  # type: ignore[attr-defined]
+    assert land.ask("a", Forget(8, name), "bob") == Done(8)
+    assert land.homes(name) == []
+
+
+def test_a_copy_that_finds_no_room_on_the_disk_is_not_told_to_be_over() -> None:
+    """It lives where it was: the client that wanted it ended tries again."""
+    land = Land()
+    name = land.name_at("c")
+    first = land.subscribe("a", name)
+    land.leave("a")
+    town = land.towns["b"]
+    town.slow = []
+    tell(land, "b", Subscribe(NEWS, 1, 1, name=name, **after(first, "a")), "bob")
+    land.wait()
+    tell(land, "b", Forget(8, name), "ann")
+    assert "ann@b" not in land.heard, "it is not durable yet"
+    writes, town.slow = town.slow, None
+    for write in writes:
+        town._do(write.otherwise)
+    land.run()
+    [refused] = land.heard["ann@b"]
+    assert isinstance(refused, Refused)
+    assert refused.retry
+    assert land.homes(name) == ["a"]
+    assert land.ask("b", Forget(9, name), "ann").elsewhere == ("a",)  # type: ignore[attr-defined]

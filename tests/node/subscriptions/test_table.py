@@ -134,7 +134,9 @@ def test_an_end_is_remembered_and_a_move_is_not() -> None:
     bench = Bench()
     bench.live()
     definition = bench.define()
-    bench.table.depart(definition, [Ender(ANN, Forget(5, DESK))])
+    bench.table.end_later(DESK, Ender(ANN, Forget(5, DESK)))
+    bench.table.depart(definition)
+    assert not bench.table.has_work(Work.END)
     bench.subscriptions.end(DESK)
     bench.table.end(definition, Happening.END)
     assert bench.table.ended(DESK) == definition.moves

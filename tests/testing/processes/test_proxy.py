@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.testing.processes.proxy import Proxy
-from tests.broker.stage import run, wait_until
+from tests.broker.stage import run, served, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,10 +38,7 @@ class Echo:
 @asynccontextmanager
 async def proxied() -> AsyncIterator[tuple[Echo, Proxy]]:
     echo = Echo()
-    server = await asyncio.start_server(echo.serve, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    echo.address = f"{host}:{port}"
-    async with server, Proxy(lambda: echo.address) as proxy:
+    async with served(echo.serve) as echo.address, Proxy(lambda: echo.address) as proxy:
         yield echo, proxy
 
 

@@ -199,7 +199,7 @@ class DurableService(Service):
             if subscription.definition.topic == topic.name:
                 ended = subscription.definition.name
                 self.moves.forget(ended)
-                effects += self.attachments.finish(ended, problem, [], remedy)
+                effects += self.attachments.finish(ended, problem, remedy)
         return effects
 
     def _gone(self, entry: TopicEntry) -> list[Effect]:
@@ -221,7 +221,7 @@ class DurableService(Service):
                 continue
             if subscription.since.keys() != {each.name for each in topic_of(current).pubends}:
                 problem = f"topic {quoted(topic)} was deleted"
-                effects += self.attachments.finish(name, problem, [])
+                effects += self.attachments.finish(name, problem)
         return effects
 
     # --- clients ---------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from gapless.node.subscriptions.record import Attacher, Ender, Happening, Phase,
 from gapless.node.subscriptions.table import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from gapless.core.client_messages import Acknowledge, Forget, Subscribe
     from gapless.core.identity import BrokerName
@@ -348,23 +348,17 @@ class Attachments:
         """End a subscription that is here; the client is answered when its name is free."""
         known = self.named.subscriptions.get(message.name)
         assert known is not None
+        self.table.end_later(message.name, Ender(client, message))
         if known.definition.previous is not None:  # the copy at the old broker must go first
-            self.table.end_later(message.name, Ender(client, message))
             return []
-        enders = [Ender(client, message)]
-        return self.finish(message.name, f"{quoted(message.name)} was ended", enders)
+        return self.finish(message.name, f"{quoted(message.name)} was ended")
 
-    def finish(
-        self,
-        name: SubscriptionName,
-        problem: str,
-        enders: Sequence[Ender],
-        remedy: str = "",
-    ) -> list[Effect]:
-        """End a subscription everywhere. Its name becomes free when that is durable."""
+    def finish(self, name: SubscriptionName, problem: str, remedy: str = "") -> list[Effect]:
+        """End a subscription everywhere. Its name becomes free when that is durable, and the
+        clients that wanted it ended are answered then."""
         known = self.named.subscriptions.get(name)
         assert known is not None
-        self.table.depart(known.definition, enders)
+        self.table.depart(known.definition)
         effects: list[Effect] = []
         if self.table.session(name) is not None:
             effects += self._close(name, problem, remedy)

@@ -8,6 +8,8 @@ Theory of operation
     What was acknowledged at the old broker stays acknowledged, though the client came with an older
     token: a copy is forgotten only when the new broker knows, durably, how far it was acknowledged.
     If the new broker does not, it is told, and asks again.
+    A client may end a subscription that is still arriving: that waits until the old broker has
+    forgotten its copy. If a newer copy comes up elsewhere, ours goes there, and so must the client.
     Holds travel up the tree as acknowledgements do; echoes and hand-overs take the shortest way.
 
 Source: docs/protocols/durable-subscriptions.md, 3.6.
@@ -21,10 +23,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gapless.core.broker_messages import HandOver, ReleaseEcho, ReleaseHold
-from gapless.core.client_messages import Done
+from gapless.core.client_messages import Refused
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
 from gapless.durable.hand_over import ForgetRequest, Step, may_forget
+from gapless.node.redirect import refuse_elsewhere
 from gapless.node.subscriptions.named_subscriptions import Moved
 from gapless.node.subscriptions.record import Phase
 from gapless.node.subscriptions.table import Work
@@ -88,11 +91,23 @@ class Moves:
             record = self.table.get(name)
             assert record is not None
             if not record.phase.is_here:
-                enders = self.table.take_enders(name)
-                effects += [Send(client, Done(asked.request)) for client, asked in enders]
-            elif record.phase is not Phase.ARRIVING and record.next_return is None:
-                enders = self.table.take_enders(name)
-                effects += self.attachments.finish(name, f"{quoted(name)} was ended", enders)
+                effects += self._send_enders_on(name)
+            elif record.phase is Phase.LIVE and record.next_return is None:
+                effects += self.attachments.finish(name, f"{quoted(name)} was ended")
+        return effects
+
+    def _send_enders_on(self, name: SubscriptionName) -> list[Effect]:
+        """The subscription has left this broker alive: its clients are to end it where it is."""
+        enders, moved = self.table.take_enders(name), self.named.moved(name)
+        effects: list[Effect] = []
+        for client, asked in enders:
+            if moved is not None:
+                problem = f"subscription {quoted(name)} has moved to broker {moved.broker!r}"
+                effects += refuse_elsewhere(client, asked, problem, [moved.broker])
+            else:
+                problem = f"this broker has no room to take {quoted(name)} over and end it"
+                refused = Refused(asked.request, problem, "Try again later.", retry=True)
+                effects.append(Send(client, refused))
         return effects
 
     def _take_back(self, name: SubscriptionName, message: Subscribe, now: Instant) -> list[Effect]:
@@ -191,17 +206,7 @@ class Moves:
         arrival = self.table.arrivals.get(name)
         if message.over and (arrival is None or arrival.previous == message.sender):
             self.forget(name)
-            enders = self.table.take_enders(name)
-            return self.attachments.finish(name, f"{quoted(name)} was ended", enders)
-        if (record := self.table.get(name)) is not None and record.enders:  # it ends there too
-            self.table.arrive(name)
-            definition = dataclass_replace(
-                known.definition,
-                moves=message.moves + 1,
-                previous=message.sender,
-                registrar=None,
-            )
-            return self.named.subscriptions.redefine(definition)
+            return self.attachments.finish(name, f"{quoted(name)} was ended")
         if arrival is not None and arrival.previous != message.sender:
             return []  # the broker where it was before comes first; the sender asks again
         acknowledged = known.acknowledged

@@ -33,7 +33,7 @@ from gapless.node.subscriptions.record import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from gapless.core.client_messages import Subscribe
     from gapless.core.identity import ClientName, SubscriptionName
@@ -288,12 +288,13 @@ class Table:
         self._forget_if_idle(record)
         return enders
 
-    def depart(self, definition: Definition, enders: Iterable[Ender]) -> None:
-        """Its life is about to end: its name is freed when that is durable."""
+    def depart(self, definition: Definition) -> None:
+        """Its life is about to end: its name is freed when that is durable, and the clients that
+        want it ended are answered then."""
         record = self._records[definition.name]
         if record.departure is None:
             record.departure = Departure(definition.owner, definition.topic)
-        record.departure.enders += enders
+        record.departure.enders += self.take_enders(definition.name)
 
     def end(self, definition: Definition, happening: Happening) -> None:
         """It is over at this broker (`END`), or goes on at another (`MOVE_OUT`)."""

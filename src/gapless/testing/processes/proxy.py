@@ -21,6 +21,8 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from gapless.broker.listener import stop_listening
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -133,7 +135,9 @@ class Proxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
+        self._is_cut = True
+        await stop_listening(self._server)
+        await asyncio.sleep(0)  # connections that came last begin
         self.cut()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.sleep(0)  # transports that were aborted close now
