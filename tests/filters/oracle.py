@@ -106,7 +106,10 @@ def apply(sign: str, left: Any, right: Any) -> Any:
     if sign in "/%" and right == 0:
         return None
     if isinstance(left, int) and isinstance(right, int):
-        quotient = math.trunc(Fraction(left, right)) if sign in "/%" else 0
+        exact = Fraction(left, right or 1)
+        if sign == "/" and exact.denominator != 1:
+            return _float(exact)
+        quotient = math.trunc(exact)
         whole = {
             "+": left + right,
             "-": left - right,
@@ -129,7 +132,7 @@ def apply(sign: str, left: Any, right: Any) -> Any:
     return None if math.isnan(result) else result
 
 
-def _float(number: int | float) -> float:
+def _float(number: int | float | Fraction) -> float:
     try:
         return float(number)
     except OverflowError:

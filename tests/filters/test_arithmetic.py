@@ -1,4 +1,4 @@
-"""Arithmetic: Java's integers, IEEE floats, and no value where there is none."""
+"""Arithmetic: exact integers, IEEE floats, and no value where there is none."""
 
 from __future__ import annotations
 
@@ -21,9 +21,17 @@ TOP = 2**63 - 1
 @pytest.mark.parametrize(
     ("left", "sign", "right", "result"),
     [
-        (7, "/", 2, 3),
-        (-7, "/", 2, -3),
-        (7, "/", -2, -3),
+        (7, "/", 2, 3.5),
+        (-7, "/", 2, -3.5),
+        (7, "/", -2, -3.5),
+        (6, "/", 2, 3),
+        (-6, "/", 2, -3),
+        (1, "/", 3, 1 / 3),
+        (0, "/", -7, 0),
+        (TOP, "/", 1, TOP),
+        (TOP, "/", 2, 2.0**62),
+        (10**400 + 1, "/", 2, inf),
+        (10**400 + 1, "/", -2, -inf),
         (7, "%", -2, 1),
         (-7, "%", 2, -1),
         (7, "/", 2.0, 3.5),

@@ -65,7 +65,7 @@ def test_numbers_have_all_forms_of_java(text: str, value: float) -> None:
     "text",
     [
         "9223372036854775809",
-        "0x8000000000000001",
+        "0x10000000000000001",
         "1" * 5000,
         "0" + "7" * 60000,
         "0b" + "1" * 65,

@@ -1,8 +1,9 @@
-"""Arithmetic on attribute values, as Java does it where numbers fit, and never an exception.
+"""Arithmetic on attribute values, as SQL does it, and never an exception.
 
 Integers are exact while the result fits a signed 64-bit integer and become floats beyond. The
-quotient and the remainder of integers truncate toward zero. Float overflow gives infinity. What
-has no value is None: an operand that is no number, a zero divisor, a result that is NaN.
+quotient of integers is an integer where they divide evenly, else the nearest float (5 / 2 is 2.5);
+their remainder has the sign of the dividend. Float overflow gives infinity. What has no value is
+None: an operand that is no number, a zero divisor, a result that is NaN.
 """
 
 from __future__ import annotations
@@ -58,12 +59,20 @@ def _calculate_integers(sign: str, left: int, right: int) -> int | float | None:
     elif right == 0:
         return None
     elif sign == "/":
-        result = abs(left) // abs(right)
-        result = result if (left < 0) == (right < 0) else -result
+        result, rest = divmod(left, right)
+        if rest:
+            return _divide_unevenly(left, right)
     else:
         result = abs(left) % abs(right)
         result = -result if left < 0 else result
     return result if INTEGER_MIN <= result <= INTEGER_MAX else _as_float(result)
+
+
+def _divide_unevenly(left: int, right: int) -> float:
+    try:
+        return left / right
+    except OverflowError:  # beyond all floats
+        return inf if (left < 0) == (right < 0) else -inf
 
 
 def _calculate_floats(sign: str, left: float, right: float) -> float | None:

@@ -8,7 +8,7 @@ Theory of operation
 
     Kinds     number, string, boolean. Comparison is within a kind; else UNKNOWN, also for `<>`.
     Numbers   int against float compares exactly. A NaN compares UNKNOWN. Integers are exact while
-              they fit 64 bits and floats beyond; `/` and `%` of integers truncate toward zero.
+              they fit 64 bits and floats beyond; `5 / 2` is 2.5.
     NULL      None as an attribute's value counts as missing. A value of any other type is there
               (`IS NOT NULL`) and compares UNKNOWN.
 

@@ -247,4 +247,6 @@ def _integer(digits: str) -> int:
         digits = digits[1 if base == 8 else 2 :].lstrip("0") or "0"
     if len(digits) > 64:  # more than 64 bits in any base; also below the limit of `int` itself
         raise OverflowError
-    return int(digits, base)
+    value = int(digits, base)
+    # Java's other bases write the 64 bits themselves: 0xFFFFFFFFFFFFFFFF is -1.
+    return value - (1 << 64) if base != 10 and INTEGER_MAX < value < 1 << 64 else value

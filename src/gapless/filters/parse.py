@@ -216,7 +216,8 @@ class _Parser:
             self.index += 1
         minuses = self.kinds[place : self.index].count("-")
         value = self.values[self.index]
-        if kind == NUMBER and (minuses % 2 or value != INTEGER_MAX + 1 or type(value) is float):
+        beyond = value == (-INTEGER_MAX - 1 if minuses % 2 else INTEGER_MAX + 1)
+        if kind == NUMBER and (not beyond or type(value) is float):
             number = cast("int | float", value)
             self.push(Literal((-number if minuses % 2 else number) or number), place)
             self.index += 1
@@ -294,7 +295,8 @@ class _Parser:
             negative = kinds[place] == "-"
             place += negative
             value, kind = values[place], kinds[place]
-            if kind == NUMBER and (negative or value != INTEGER_MAX + 1):
+            beyond = value == (-INTEGER_MAX - 1 if negative else INTEGER_MAX + 1)
+            if kind == NUMBER and not beyond:
                 value = (-value if negative else value) or value  # type: ignore[operator]
             elif kind != STRING or negative:
                 return None
@@ -321,11 +323,13 @@ class _Parser:
         return Like(operand, pattern, escape)
 
     def read_null(self, operand: Expression, place: int) -> Condition:
-        if not isinstance(operand, Attribute):
+        if not isinstance(operand, Attribute | Literal):
             self.refuse("IS NULL asks for an attribute only", place)
         negated = self.kinds[self.index] == "NOT"
         self.index += negated
         self.take("NULL", "NULL" if negated else "NULL or NOT NULL")
+        if isinstance(operand, Literal):
+            return Constant(negated)
         return Not(IsNull(operand.name)) if negated else IsNull(operand.name)
 
     # Building

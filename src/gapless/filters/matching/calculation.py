@@ -4,7 +4,8 @@ Theory of operation
     Floats of numpy and of Python are the same, so `evaluate` is repeated operation by operation.
     Integers are calculated as floats too, which is exact below 2^53; a row where an integer
     reaches that, on the way or at the end, is *odd* and is evaluated by itself. NaN stands for
-    "no value" and goes through every operation as such.
+    "no value" and goes through every operation as such. The quotient of integers
+    counts as an integer: some are.
 
 Invariants
     I1  a column is what `ExpressionColumn.of` gives for each row
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from gapless.filters.syntax import Expression
 
     Vector = NDArray[np.float64]
-    Typed = tuple[Vector, bool]  # the values, and whether they stand for integers
+    Typed = tuple[Vector, bool]  # the values, and whether some may stand for integers
 
 
 class Calculation:
@@ -89,9 +90,6 @@ class Calculation:
                 result = one * other
             case "/":
                 result = np.where(other == 0, np.nan, one / other)
-                # Exact: the quotient of integers below 2^53 is no nearer to the next integer
-                # than a float can tell.
-                result = np.trunc(result) if whole else result
             case _:
                 result = np.where(other == 0, np.nan, np.fmod(one, other))
         return self._typed(result, whole)
