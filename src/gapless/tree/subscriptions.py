@@ -99,6 +99,8 @@ class SubscriptionTable:
         self._settings = settings
         self._attributes_of = attributes_of
         self._matchers: dict[str, Matcher[RoutedSubscription]] = {}  # by topic
+        # By topic: all, where each takes every event; None where some ask. Cleared by any change.
+        self._takers_of_all: dict[str, list[RoutedSubscription] | None] = {}
         self._table: dict[SubscriptionId, RoutedSubscription] = {}
         self._asking: dict[SubscriptionId, RoutedSubscription] = {}  # an ordered set
         self._in_use: Counter[PartitionKey] = Counter()
@@ -134,7 +136,9 @@ class SubscriptionTable:
         matcher = self._matchers.get(run.topic)
         if matcher is None:
             return {}
-        if (wanted := matcher.match_any()) is not None:
+        if run.topic not in self._takers_of_all:
+            self._takers_of_all[run.topic] = matcher.match_any()
+        if (wanted := self._takers_of_all[run.topic]) is not None:
             return dict.fromkeys(wanted, run.all)
         found: dict[RoutedSubscription, Members] = {}
         for place, routed in matcher.match_batch(self._attributes_of(run.events)):
@@ -180,6 +184,7 @@ class SubscriptionTable:
         matcher = self._matchers.get(topic) or Matcher()
         matcher.add(routed, condition)  # raises before anything has changed
         self._matchers[topic] = matcher
+        self._takers_of_all.pop(topic, None)
         self.retag(routed, {*tags})
         self._table[name] = routed
         if not route:
@@ -194,6 +199,7 @@ class SubscriptionTable:
         self._own.pop(name, None)
         self.retag(routed, set())
         self._matchers[routed.topic].remove(routed)
+        self._takers_of_all.pop(routed.topic, None)
         if not len(self._matchers[routed.topic]):
             del self._matchers[routed.topic]
         return True

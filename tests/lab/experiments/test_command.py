@@ -27,7 +27,7 @@ TINY_PARTITIONS = partitions.Size(
     failed_counts=(5, 12),
     delivery_brokers=8,
     delivery_failed=(1, 2, 3),
-    delivery_subscribers=None,
+    publications=1,
     runs=1,
 )
 

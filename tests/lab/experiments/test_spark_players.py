@@ -21,7 +21,7 @@ TINY = partitions.Size(
     failed_counts=(7,),
     delivery_brokers=6,
     delivery_failed=(1,),
-    delivery_subscribers=None,
+    publications=1,
     runs=2,
 )
 

@@ -37,6 +37,13 @@ def test_scoped_tags_let_a_late_subscriber_hear_what_is_behind_the_dead() -> Non
     edges, failed = tree(9, 2), names(1, 2)
 
     def late(tags: Literal["literal", "scoped"]) -> float:
-        return delivered_share(edges, failed, 1, seed=1, tags=tags, subscribers=3, is_late=True)
+        return delivered_share(edges, failed, 1, seed=1, tags=tags, is_late=True)
 
     assert late("literal") < late("scoped") == 1
+
+
+def test_a_draw_does_not_see_what_another_has_done() -> None:
+    edges, failed = tree(9, 2), names(1, 2)
+    alone = delivered_share(edges, failed, 1, seed=2)
+    delivered_share(edges, names(0, 3, 4), 1, seed=2)
+    assert delivered_share(edges, failed, 1, seed=2) == alone == 1

@@ -15,7 +15,6 @@ from gapless_lab.experiments.partitions.experiment import (
     TOLERATED,
     Results,
     Size,
-    play_delivery,
     play_graph,
 )
 from gapless_lab.experiments.partitions.graph import Graph, active_counts, draw_failed, tree
@@ -25,7 +24,7 @@ TINY = Size(
     failed_counts=(34,),
     delivery_brokers=24,
     delivery_failed=(2, 4),
-    delivery_subscribers=None,
+    publications=1,
     runs=1,
 )
 
@@ -74,30 +73,24 @@ def test_the_whole_experiment_runs_small_and_delivers_all_that_the_graph_allows(
 
 def test_a_point_is_the_mean_of_its_runs_and_has_no_others() -> None:
     results = Results(seed=5, size=TINY)
-    results.size = replace(TINY, runs=3)
+    results.size = replace(TINY, runs=2)
     runs = [
         run for run in results.runs() if "connectivity" in run.point and "fanout 3" in run.point
     ]
-    assert [run.number for run in runs] == [0, 1, 2]
+    assert [run.number for run in runs] == list(range(20))
     for run in runs:
         results.outcomes.keep(run, run.play())
-    played = [play_graph(5, 200, 3, 34, number)[1] for number in range(3)]
+    played = [play_graph(5, 200, 3, 34, number)[1] for number in range(20)]
     assert len(set(played)) > 1  # each run has failed brokers of its own
-    assert results.disconnected(3, 1, 34) == pytest.approx(sum(played) / 3)
+    assert results.disconnected(3, 1, 34) == pytest.approx(sum(played) / 20)
 
 
 def test_names_of_runs_differ_where_outcomes_may() -> None:
     other = replace(TINY, brokers=100, delivery_brokers=30)
-    sizes = (TINY, other, replace(other, brokers=90, delivery_subscribers=5))
+    sizes = (TINY, other, replace(other, brokers=90, delivery_failed=(9, 3)))
     names = [run.name for seed in (1, 2) for size in sizes for run in Results(seed, size).runs()]
     assert len(names) == len(set(names))
+    often = {run.name for run in Results(1, replace(TINY, publications=5)).runs()}
+    assert sum(run.name not in often for run in Results(1, TINY).runs()) == 2 * len(TOLERATED)
     more = Results(1, replace(TINY, runs=2)).runs()
     assert {run.name for run in Results(1, TINY).runs()} < {run.name for run in more}
-
-
-def test_a_sample_of_subscribers_gives_a_share_of_what_they_should_get() -> None:
-    whole, sample = (play_delivery(1, 24, takers, 1, 4, 0) for takers in (None, 5))
-    assert whole[1] == sample[1]
-    assert 0 < sample[0] <= 1
-    pairs = sample[0] * 5 * 19  # five of the twenty that live
-    assert pairs == pytest.approx(round(pairs))

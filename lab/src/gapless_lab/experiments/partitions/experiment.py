@@ -8,11 +8,11 @@ Theory of operation
 Invariant: the same seed and size give the same results, wherever and in which order runs are
 played.
 
-Cost: with the full size nearly all is figure 10: a run with 500 brokers takes some twenty seconds,
-and there are 1,200. The other figures take about twenty minutes of one core.
+Cost: with the full size nearly all is figure 10: a run with 500 brokers takes a minute or two, and
+there are 120. The other figures take a few minutes of one core.
 
-Source: SRDS 2011, sec. IX. The shape of the paper's trees is not stated; trends are compared, and
-the headline of its abstract.
+Source: SRDS 2011, sec. IX. The shape of the paper's trees is not stated: figures 9, 11 and 12 name
+the fanout; for figure 10 some shapes are compared.
 """
 
 from __future__ import annotations
@@ -24,16 +24,36 @@ from functools import partial
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from gapless_lab.experiments.partitions.delivery import delivered_share
-from gapless_lab.experiments.partitions.graph import Graph, active_counts, draw_failed, tree
+from gapless_lab.experiments.partitions.delivery import MEASURED_S, delivered_share
+from gapless_lab.experiments.partitions.graph import (
+    Graph,
+    active_counts,
+    draw_failed,
+    random_tree,
+    tree,
+)
 from gapless_lab.experiments.runs import Outcomes, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gapless.tree.messages import Edge
+
 TOLERATED = (0, 1, 2, 3)
 FANOUTS = (3, 7)
 ACTIVE_FAILED = (16, 60)
+GRAPHS_A_RUN = 10
+"""Draws of figure 9 and of the shapes for each run: the paper has 100."""
+
+SHAPES: dict[str, Callable[[int, random.Random], tuple[Edge, ...]]] = {
+    "filled, 3 neighbours": lambda count, _dice: tree(count, 3),
+    "filled, 4 neighbours": lambda count, _dice: tree(count, 4),
+    "filled, 7 neighbours": lambda count, _dice: tree(count, 7),
+    "random, at most 3": lambda count, dice: random_tree(count, 3, dice),
+    "random, at most 7": lambda count, dice: random_tree(count, 7, dice),
+    "random, no bound": lambda count, dice: random_tree(count, count, dice),
+}
+"""Which tree may the paper have had? Each with what makes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +65,8 @@ class Size:
     failed_counts: tuple[int, ...]
     delivery_brokers: int
     delivery_failed: tuple[int, ...]
-    delivery_subscribers: int | None
-    """So many of the live brokers subscribe, evenly spread: a sample of pairs. None: all do."""
+    publications: int
+    """Of each live broker, in the 120 s that are measured."""
     runs: int
     """Of each point."""
 
@@ -56,15 +76,15 @@ FULL = Size(
     failed_counts=(20, 60, 100, 140, 170),
     delivery_brokers=500,
     delivery_failed=(17, 51, 85),
-    delivery_subscribers=50,
-    runs=100,
+    publications=1,
+    runs=10,
 )
 QUICK = Size(
     brokers=200,
     failed_counts=(10, 34),
     delivery_brokers=60,
     delivery_failed=(3, 10),
-    delivery_subscribers=None,
+    publications=2,
     runs=2,
 )
 
@@ -95,6 +115,11 @@ class Results:
         """Figure 11: how many others each broker knows, ascending. Chance has no say."""
         return sorted(Graph(tree(self.size.brokers, fanout)).known_counts(tolerated + 1))
 
+    def shape(self, shape: str) -> list[float]:
+        """Means over the draws: pairs connected by δ, then the largest neighbourhood."""
+        rows: list[list[float]] = self.outcomes.of(self._shape(shape))
+        return [mean(values) for values in zip(*rows, strict=True)]
+
     def active(self, fanout: int, failed_count: int) -> list[float]:
         """Figure 12: by number of active sessions, the share of brokers that have so many."""
         total: Counter[int] = Counter()
@@ -109,19 +134,27 @@ class Results:
     def _runs(self, number: int) -> Iterator[Run]:
         seed, size = self.seed, self.size
         play: Callable[[], Any]
+        graphs = range(number * GRAPHS_A_RUN, (number + 1) * GRAPHS_A_RUN)
         for fanout in FANOUTS:
             for failed in size.failed_counts:
-                play = partial(play_graph, seed, size.brokers, fanout, failed, number)
-                yield Run(self._graph(fanout, failed), number, size.brokers / 70_000, play)
+                for each in graphs:
+                    play = partial(play_graph, seed, size.brokers, fanout, failed, each)
+                    yield Run(self._graph(fanout, failed), each, size.brokers / 70_000, play)
             for failed in ACTIVE_FAILED:
                 play = partial(play_sessions, seed, size.brokers, fanout, failed, number)
                 weight = fanout * (size.brokers / 1_500) ** 2
                 yield Run(self._sessions(fanout, failed), number, weight, play)
-        brokers, takers = size.delivery_brokers, size.delivery_subscribers
+        brokers, most = size.delivery_brokers, size.delivery_failed[-1]
+        for shape in SHAPES:
+            for each in graphs:
+                play = partial(play_shape, seed, brokers, shape, most, each)
+                yield Run(self._shape(shape), each, brokers / 20_000, play)
         for failed in size.delivery_failed:
             for tolerated in TOLERATED:
-                play = partial(play_delivery, seed, brokers, takers, tolerated, failed, number)
-                weight = (4 + tolerated) * (brokers / 120) ** 2.5 * (takers or brokers) / brokers
+                play = partial(
+                    play_delivery, seed, brokers, size.publications, tolerated, failed, number
+                )
+                weight = size.publications * (brokers / 60) ** 2.5
                 yield Run(self._delivery(tolerated, failed), number, weight, play)
 
     def _graph(self, fanout: int, failed_count: int) -> str:
@@ -130,11 +163,16 @@ class Results:
     def _sessions(self, fanout: int, failed_count: int) -> str:
         return f"sessions: {self._tree(fanout)}, {failed_count} failed"
 
+    def _shape(self, shape: str) -> str:
+        size = self.size
+        of = f"seed {self.seed}, {size.delivery_brokers} brokers, {size.delivery_failed[-1]} failed"
+        return f"shape: {shape}, {of}"
+
     def _delivery(self, tolerated: int, failed_count: int) -> str:
         size = self.size
-        takers = size.delivery_subscribers or "all"
-        of = f"seed {self.seed}, {size.delivery_brokers} brokers, {takers} subscribe"
-        return f"delivery: {of}, {failed_count} failed, δ {tolerated}"
+        of = f"seed {self.seed}, {size.delivery_brokers} brokers, all subscribe"
+        each = f"each publishes {size.publications} times in {MEASURED_S} s"
+        return f"delivery: {of}, {each}, {failed_count} failed, δ {tolerated}"
 
     def _tree(self, fanout: int) -> str:
         return f"seed {self.seed}, {self.size.brokers} brokers, fanout {fanout}"
@@ -161,15 +199,24 @@ def play_graph(seed: int, brokers: int, fanout: int, failed_count: int, run: int
     return [graph.disconnected_share(failed, tolerated) for tolerated in TOLERATED]
 
 
+def play_shape(seed: int, brokers: int, shape: str, failed_count: int, run: int) -> list[float]:
+    """By failures tolerated the share of pairs connected; last, the largest neighbourhood."""
+    dice = random.Random(f"{seed} {shape} {failed_count} {run}")
+    graph = Graph(SHAPES[shape](brokers, dice))
+    failed = draw_failed(dice, graph, failed_count)
+    connected = [1 - graph.disconnected_share(failed, tolerated) for tolerated in TOLERATED]
+    return [*connected, max(graph.known_counts(TOLERATED[-1] + 1))]
+
+
 def play_delivery(
-    seed: int, brokers: int, takers: int | None, tolerated: int, failed_count: int, run: int
+    seed: int, brokers: int, publications: int, tolerated: int, failed_count: int, run: int
 ) -> list[float]:
     """Figure 10: the share that is delivered, and the share that is connected."""
     edges = tree(brokers, FANOUTS[0])
     graph = Graph(edges)
     dice = random.Random(f"{seed} delivery {failed_count} {run}")
     failed = draw_failed(dice, graph, failed_count)
-    delivered = delivered_share(edges, sorted(failed), tolerated, seed + run, subscribers=takers)
+    delivered = delivered_share(edges, sorted(failed), tolerated, seed, publications=publications)
     return [delivered, 1 - graph.disconnected_share(failed, tolerated)]
 
 

@@ -37,6 +37,22 @@ def tree(count: int, fanout: int) -> tuple[Edge, ...]:
     return tuple(edges)
 
 
+def random_tree(count: int, neighbours_max: int, dice: random.Random) -> tuple[Edge, ...]:
+    """Each broker joins at a random one that has room."""
+    edges: list[Edge] = []
+    beside, with_room = [0] * count, [0]
+    for child in range(1, count):
+        parent = dice.choice(with_room)
+        edges.append((BrokerName(f"b{parent}"), BrokerName(f"b{child}")))
+        beside[parent] += 1
+        beside[child] += 1
+        if beside[parent] >= neighbours_max:
+            with_room.remove(parent)
+        if beside[child] < neighbours_max:
+            with_room.append(child)
+    return tuple(edges)
+
+
 def brokers_of(edges: tuple[Edge, ...]) -> list[BrokerName]:
     return list(dict.fromkeys(broker for edge in edges for broker in edge))
 
