@@ -29,7 +29,7 @@ from gapless.broker.addresses import (
     show_endpoint,
     write_addresses,
 )
-from gapless.broker.admin.subscriptions import durable_subscriptions
+from gapless.broker.admin.subscriptions import SubscriptionFigures
 from gapless.broker.clock import TimedSubscribers
 from gapless.broker.dialler import Dialler
 from gapless.broker.disk import Disk
@@ -55,7 +55,7 @@ from gapless.storage.disk import DiskVolume
 from gapless.storage.replica.store import StorageFencedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gapless.broker.admin.port import Admin
     from gapless.broker.lease import Holding
@@ -132,6 +132,7 @@ class Broker:
             node.wait_to_join()
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         quotas.durable = owned(node)
+        self._figures = SubscriptionFigures(node)
         self._disk = Disk(volume, self._pump.carry_out, self.fail)
         self._admin: Admin | None = None
         try:
@@ -362,9 +363,19 @@ class Broker:
 
     # --- figures ---------------------------------------------------------------------------------
 
-    def subscriptions(self) -> list[dict[str, object]]:
+    def subscription_names(self) -> list[str]:
         """The durable subscriptions that live here."""
-        return durable_subscriptions(self._pump.node)
+        return self._figures.names()
+
+    def measured_subscriptions(self) -> list[str]:
+        """Those of them that have metrics of their own."""
+        self._figures.names()
+        return self._figures.oldest_names(self.settings.metrics_subscriptions_max)
+
+    def subscriptions(self, names: Sequence[str] | None = None) -> list[dict[str, object]]:
+        """State, lag and rate of each of these durable subscriptions; None: of all."""
+        names = self._figures.names() if names is None else names
+        return self._figures.describe(names, clock.read())
 
     def statistics(self) -> dict[str, object]:
         """All figures of this broker: JSON-able, nested."""

@@ -35,6 +35,10 @@ class Settings:
     request for any other host is refused, so that no web page can read the answers through a host
     name of its own. With security, certificate and token protect the port."""
 
+    metrics_subscriptions_max: int = field(default=200, metadata=BASIC)
+    """Durable subscriptions that have metrics of their own, those that were made first. For others
+    there is `gapless_subscriptions_unlisted`; `gapless subscriptions` shows all."""
+
     security_folder: Path = field(default_factory=Path)
     """The folder that file names in `[security]` are relative to, such as the network file's."""
 

@@ -11,13 +11,13 @@ import typer
 
 from gapless.cli.connection import check_unused, credentials
 from gapless.cli.serve import DATA
-from gapless.cli.terminal import add_row, make_table, pairs, say, visible
+from gapless.cli.terminal import add_row, make_table, pairs, say, show_size, visible
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.console import Console
+    from rich.console import Console, Group, RenderableType
     from rich.table import Table
 
 DataOrNone = Annotated[
@@ -33,11 +33,14 @@ ANSWER_S = 5.0
 WATCH_S = 1.0
 COLUMNS = (
     "broker", "state", "address", "clients", "subscriptions", "delivered", "neighbours", "sync",
+    "disk",
 )  # fmt: skip
 HEADINGS = {"subscriptions": "subs", "neighbours": "links", "unreachable": "cut off"}
 """Shorter ones, for a terminal of 80 columns."""
 STORE_COLUMNS = ("term", "standbys", "store")
 """Of brokers with a store: under which term they serve, what stands by, how many commits behind."""
+RATE_COLUMNS = ("in", "out")
+"""While it is watched: events a second that became durable, and that were delivered."""
 TREE_COLUMNS = ("near", "sessions", "unreachable")
 """Of brokers with reliable topics: how many they know nearby, whom they send to, whom they miss."""
 RING_COLUMNS = ("ring", "leaves", "table", "trees")
@@ -62,6 +65,7 @@ def status(
     \b
     gapless status                          the brokers that keep their data here
     gapless status --admin 10.0.0.7:7118    one elsewhere
+    gapless status --watch                  with rates, topics and the subscriptions that lag
     gapless status --watch --json           an object a second, for a program
 
     With a store it also shows the term, and each standby with the number of commits that it lacks.
@@ -74,11 +78,14 @@ def status(
     """
     from rich.console import Console
 
+    from gapless.cli.watch import Watch
+
     console = Console()
+    seen = Watch(lambda what: ask_all(admin, data, what))
     if watch and console.is_terminal and not as_json:
-        watch_live(console, lambda: brokers_table(ask_all(admin, data)))
+        watch_live(console, lambda: whole_table(seen.look()))
     while True:
-        found = ask_all(admin, data)
+        found = seen.look() if watch else ask_all(admin, data)
         if as_json:
             say(json.dumps(found, indent=None if watch else 2))
         elif console.is_terminal:
@@ -94,7 +101,19 @@ def status(
         time.sleep(WATCH_S)
 
 
-def watch_live(console: Console, draw: Callable[[], Table]) -> NoReturn:
+def whole_table(found: Found) -> Group:
+    """Brokers, topics and the subscriptions that lag, for `--watch`."""
+    from rich.console import Group
+
+    from gapless.cli.watch import lagging_table, topics_table
+
+    parts: list[Table | str] = [brokers_table(found)]
+    for made in (topics_table(found), lagging_table(found)):
+        parts += [made, ""] if made.row_count else []
+    return Group(*parts)
+
+
+def watch_live(console: Console, draw: Callable[[], RenderableType]) -> NoReturn:
     from rich.live import Live
 
     with Live(draw(), console=console, auto_refresh=False) as live:
@@ -200,11 +219,18 @@ def rows(found: Found) -> list[dict[str, str]]:
             "delivered": f"{figures['delivered']:,}",
             "neighbours": f"{up}/{up + down}",
             "sync": f"{disk['sync_us'] / max(1, disk['syncs']) / 1000:.2f}ms",
+            "disk": show_size(disk["bytes_on_disk"], "exact"),
+            **rate_row(figures.get("rates", {})),
             **store_row(figures.get("store")),
             **tree_row(figures.get("services", {}).get("reliable")),
             **ring_row(figures.get("services", {}).get("multicast")),
         }
     return shown
+
+
+def rate_row(rates: dict[str, float | None]) -> dict[str, str]:
+    """What a broker takes and delivers each second; nothing on the first look."""
+    return {key: f"{rate:,.0f}/s" for key, rate in rates.items() if rate is not None}
 
 
 def store_row(store: dict[str, Any] | None) -> dict[str, str]:
@@ -249,7 +275,8 @@ def brokers_table(found: Found, restarts: dict[str, int] | None = None) -> Table
     from rich.text import Text
 
     lines = rows(found)
-    columns = [*COLUMNS, *(STORE_COLUMNS if any("term" in row for row in lines) else ())]
+    columns = [*COLUMNS, *(RATE_COLUMNS if any("in" in row for row in lines) else ())]
+    columns += STORE_COLUMNS if any("term" in row for row in lines) else ()
     columns += [*(TREE_COLUMNS if any("near" in row for row in lines) else ())]
     columns += RING_COLUMNS if any("ring" in row for row in lines) else ()
     headings = [HEADINGS.get(each, each) for each in columns]

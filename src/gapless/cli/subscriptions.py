@@ -8,9 +8,22 @@ from typing import Annotated, Any
 import typer
 
 from gapless.cli.status import DataOrNone, ask_all
-from gapless.cli.terminal import is_terminal, make_table, pairs, say, show_table
+from gapless.cli.terminal import (
+    BOUNDS,
+    is_terminal,
+    make_table,
+    pairs,
+    say,
+    show_size,
+    show_span,
+    show_table,
+)
+from gapless.cli.watch import state_of
 
-COLUMNS = ("name", "broker", "topic", "condition", "state", "unacknowledged")
+COLUMNS = (
+    "name", "broker", "topic", "condition", "state", "pending", "bytes", "oldest", "rate", "gaps",
+    "kept",
+)  # fmt: skip
 
 
 def subscriptions(
@@ -24,14 +37,23 @@ def subscriptions(
     data: DataOrNone = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
 ) -> None:
-    """List the durable subscriptions: who is attached, and how much is kept for each.
+    """List the durable subscriptions: their state and their lag.
 
     \b
     gapless subscriptions                          of the brokers that keep their data here
     gapless subscriptions --admin 10.0.0.7:7118    of one elsewhere
 
-    What a subscription has not acknowledged is kept for it: one that is away for good holds
-    storage until `gapless unsubscribe` ends it. The exit code is 1 if no broker answers.
+    \b
+    pending   events that match and that the subscription has not got; ≥, ≤ or ≈ marks a bound
+    bytes     their size; ≈ where it is an estimate
+    oldest    how long ago the oldest of them was published
+    rate      events a second that its client was sent, if it was asked before
+    gaps      losses that its clients were told since the broker started
+    kept      events that it has not acknowledged: they hold storage
+
+    A subscription is live, catching up, reading (by range reads, as Spark does) or away. One that
+    is away for good holds storage until `gapless unsubscribe` ends it. The exit code is 1 if no
+    broker answers.
     """
     found = ask_all(admin, data, "subscriptions")
     for broker, answer in found.items():
@@ -61,24 +83,13 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
             "topic": each["topic"],
             "condition": each["condition"] or "(everything)",
             "state": state_of(each),
-            "unacknowledged": show_span(each["behind_s"]),
+            "pending": f"{BOUNDS[each['pending_is']]}{each['pending']:,}",
+            "bytes": show_size(each["pending_bytes"], each["pending_bytes_is"]),
+            "oldest": show_span(each["oldest_pending_s"]),
+            "rate": "-" if each["rate"] is None else f"{each['rate']:,.1f}/s",
+            "gaps": f"{each['gaps']:,}",
+            "kept": f"{each['unacknowledged']:,}",
         }
         for broker, answer in found.items()
         for each in answer or ()
     ]
-
-
-def state_of(subscription: dict[str, Any]) -> str:
-    if not subscription["attached"]:
-        return "away"
-    return "catching up" if subscription["catching_up"] else "level"
-
-
-def show_span(seconds: float | None) -> str:
-    """The time that the events kept for it span; None: from the oldest on."""
-    if seconds is None:
-        return "all"
-    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {name}"
-    return f"{seconds:.1f} s"

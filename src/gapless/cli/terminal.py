@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+BOUNDS = {"exact": "", "at least": "≥ ", "at most": "≤ ", "about": "≈ "}
+"""How a figure that is not exact is marked."""
+
+
 def say(text: object = "", *, err: bool = False) -> None:
     """A line, or several, to standard output or standard error."""
     typer.echo(visible_lines(text), err=err)
@@ -88,3 +92,25 @@ def is_terminal() -> bool:
     from rich.console import Console
 
     return Console().is_terminal
+
+
+def show_size(size: int | None, accuracy: str) -> str:
+    if size is None:
+        return "?"
+    shown = float(size)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if shown < 1_000 or unit == "TB":
+            break
+        shown /= 1_000
+    text = f"{shown:.0f} {unit}" if unit == "B" else f"{shown:.1f} {unit}"
+    return f"{BOUNDS[accuracy] if size else ''}{text}"
+
+
+def show_span(seconds: float | None) -> str:
+    """A time in the unit that fits; None: there is none."""
+    if seconds is None:
+        return "-"
+    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {name}"
+    return f"{seconds:.1f} s"

@@ -100,6 +100,13 @@ class Consolidated:
         self._writes: tuple[Write, ...] = ()  # under way, or to be tried again
         self._is_out = False
         self._number = 0
+        self._recorded = [0, 0]  # events and bytes since the start of the process
+
+    @property
+    def mean_size(self) -> float | None:
+        """The mean size of the events that were taken since the start, in bytes; None if none."""
+        count, size = self._recorded
+        return size / count if count else None
 
     @property
     def latest(self) -> int:
@@ -148,6 +155,8 @@ class Consolidated:
             return []
         taken = self._current_records = self._next_records
         self._next_records = PendingRecords()
+        self._recorded[0] += len(taken)
+        self._recorded[1] += taken.size
         self._writes = self.log.write(taken.ticks, taken.takers, self.delivered)
         return self._put_out()
 

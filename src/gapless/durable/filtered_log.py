@@ -307,7 +307,7 @@ class FilteredLog:
         kept: deque[int] = deque(maxlen=count_max + 1)
         before, known_from, tick = NOWHERE, low, high
         try:
-            for count, tick in enumerate(self._chain(taker, mark, low)):
+            for count, tick in enumerate(self.chain(taker, mark, low)):
                 if tick < low:
                     before = tick
                     break
@@ -325,7 +325,7 @@ class FilteredLog:
             through = wanted.pop()
         return ChainWalk(through, wanted, before, known_from)
 
-    def _chain(self, taker: int, mark: int | None, low: int) -> Iterator[int]:
+    def chain(self, taker: int, mark: int | None, low: int) -> Iterator[int]:
         """The ticks of a chain from the mark (or the newest durable one) back to `low`, and the one
         before that."""
         tick = self._durable_head(taker) if mark is None else mark
@@ -346,6 +346,11 @@ class FilteredLog:
                     backs[tick] = back
             tick = back
         yield tick
+
+    @property
+    def has_holes(self) -> bool:
+        """Has a restart found damaged records, whose takers are not known?"""
+        return bool(self._holes)
 
     def _durable_head(self, taker: int) -> int:
         tick = self._heads.get(taker, NOWHERE)

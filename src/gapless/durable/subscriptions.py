@@ -106,6 +106,16 @@ class Definition:
 
 
 @dataclass(slots=True)
+class Contact:
+    """What this process remembers of the clients of a subscription, for people to see."""
+
+    at: int = 0  # the instant of the last acknowledgement, or the end of a session; 0: none
+    is_reader: bool = False  # was it acknowledged by name, by a client that reads ranges?
+    sent: Token | None = None  # below it, the last client that was attached was sent everything
+    gaps: int = 0  # told
+
+
+@dataclass(slots=True)
 class DurableSubscription:
     """One durable subscription, connected or not."""
 
@@ -114,6 +124,7 @@ class DurableSubscription:
     since: dict[str, int]  # by pubend: from there on the filtered log knows it
     released: Token  # acknowledged, and durable
     acknowledged: Token
+    contact: Contact = field(default_factory=Contact)
 
     @property
     def start(self) -> Token:

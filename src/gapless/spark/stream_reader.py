@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 POLL_S = 0.05
 """How often brokers are asked whether there is something new, while `latestOffset` waits."""
 
+CONTACT_S = 20.0
+"""How often a query that has nothing to acknowledge tells the broker that it runs."""
+
 Offset = dict[str, int]
 
 
@@ -77,6 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Token | None = None  # with a trigger that ends: where
         self._latest = Token()
         self._moved_s = time.monotonic()
+        self._contact_s = self._moved_s
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self.options, "batches": self.batches}
@@ -178,11 +182,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _acknowledge(self, token: Token) -> None:
         if not self._is_held:
             self._hold(token)
-        if token != self._last_commit:
+        is_due = time.monotonic() >= self._contact_s + CONTACT_S
+        if token != self._last_commit or is_due:
             done = self._last_commit if self.options.keeps_last_batch else token
+            if token == self._last_commit:
+                done = Token()  # nothing new: it only says that the query runs
             try:
                 if done is not None:
                     self._client.acknowledge(self.options.subscription, done)
+                    self._contact_s = time.monotonic()
             except RefusedError:  # somebody has ended it
                 self._hold(done or token)
             self._last_commit = token

@@ -25,6 +25,8 @@ from tests.broker.castle import TABLE, Castle
 from tests.broker.stage import ONE, ByHand, connected, make_broker, run, wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gapless.broker.broker import Broker
 
 ROOT = Path(__file__).parents[3]
@@ -323,7 +325,12 @@ class Talkative:
     def statistics(self) -> dict[str, Any]:
         return {"much": "x" * 50_000_000}
 
-    def subscriptions(self) -> list[dict[str, Any]]:
+    def subscription_names(self) -> list[str]:
+        return []
+
+    measured_subscriptions = subscription_names
+
+    def subscriptions(self, names: Sequence[str]) -> list[dict[str, Any]]:
         return []
 
 

@@ -88,6 +88,7 @@ TIMES = {
     "turn": "how long turns of the loop took, from the first call of the node to the last write",
 }
 PUBEND_COUNTERS: Table = {
+    "pubend_published": ("published", "at its host: events that became durable"),
     "pubend_nacks": ("nacks_sent", "questions asked for events, of others or of the own log"),
 }
 PUBEND_GAUGES: Table = {
@@ -104,15 +105,38 @@ PUBEND_GAUGES: Table = {
     "pubend_open_transactions": ("open_transactions", "at its host: staged and not committed"),
     "pubend_staged_bytes": ("staged_bytes", "at its host: on disk for them"),
 }
+SUBSCRIPTION_GAUGES: Table = {
+    "subscription_pending_events": (
+        "pending",
+        "events that it has still to get; a bound where gapless_subscription_exact is 0",
+    ),
+    "subscription_pending_bytes": (
+        "pending_bytes",
+        "their bytes, by the mean size where the pubend is elsewhere",
+    ),
+    "subscription_oldest_pending_seconds": (
+        "oldest_pending_s",
+        "the age of the oldest of them; 0 without any",
+    ),
+    "subscription_unacknowledged_events": ("unacknowledged", "events that are kept for it"),
+    "subscription_exact": ("is_exact", "1 if the pending events are counted exactly"),
+    "subscription_attached": (
+        "is_active",
+        "1 while a client is attached to it, or reads it as Spark does",
+    ),
+}
+SUBSCRIPTION_COUNTERS: Table = {
+    "subscription_gaps": ("gaps", "gaps that its clients were told"),
+}
 
 
-def written(statistics: dict[str, Any]) -> bytes:
+def written(statistics: dict[str, Any], subscriptions: list[dict[str, Any]]) -> bytes:
     """All metrics as Prometheus reads them, those of the process included where they are known.
     50 microseconds for each pubend: not for the event loop."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()
-    registry.register(Collector(statistics))
+    registry.register(Collector(statistics, subscriptions))
     ProcessCollector(registry=registry)  # memory, processor time, open files
     return generate_latest(registry)
 
@@ -120,8 +144,12 @@ def written(statistics: dict[str, Any]) -> bytes:
 class Collector:
     """What `prometheus_client` asks for metrics; `statistics` is nobody else's any more."""
 
-    def __init__(self, statistics: dict[str, Any]) -> None:
+    def __init__(
+        self, statistics: dict[str, Any], subscriptions: list[dict[str, Any]] | None = None
+    ) -> None:
+        """`subscriptions`: those durable ones that have series of their own."""
         self._statistics = statistics
+        self._subscriptions = subscriptions or []
 
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import InfoMetricFamily
@@ -144,6 +172,13 @@ class Collector:
                 figures["horizon_lag_s"] = max(0, now_us - instant_of(figures["horizon"])) / 1e6
         yield from by_pubend(PUBEND_COUNTERS, found["pubends"], is_counter=True)
         yield from by_pubend(PUBEND_GAUGES, found["pubends"], is_counter=False)
+        for each in self._subscriptions:
+            each["is_exact"] = each["pending_is"] == "exact"
+            each["is_active"] = each["state"] != "away"
+            each["oldest_pending_s"] = each["oldest_pending_s"] or 0
+        yield from by_subscription(SUBSCRIPTION_GAUGES, self._subscriptions, is_counter=False)
+        yield from by_subscription(SUBSCRIPTION_COUNTERS, self._subscriptions, is_counter=True)
+        yield unlisted(found["durable_subscriptions"] - len(self._subscriptions))
 
 
 def single(table: Table, figures: Mapping[str, Any], *, is_counter: bool) -> Iterator[Metric]:
@@ -172,6 +207,28 @@ def by_pubend(
             if figure in figures:
                 family.add_metric([pubend], figures[figure])
         yield family
+
+
+def by_subscription(
+    table: Table, subscriptions: list[dict[str, Any]], *, is_counter: bool
+) -> Iterator[Metric]:
+    """One series for each of these subscriptions that has the figure."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    kind = CounterMetricFamily if is_counter else GaugeMetricFamily
+    for name, (figure, what) in table.items():
+        family = kind(f"gapless_{name}", what, labels=["subscription", "topic"])
+        for each in subscriptions:
+            if each[figure] is not None:
+                family.add_metric([each["name"], each["topic"]], each[figure])
+        yield family
+
+
+def unlisted(count: int) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    what = "durable subscriptions beyond metrics_subscriptions_max, without series of their own"
+    return GaugeMetricFamily("gapless_subscriptions_unlisted", what, value=max(0, count))
 
 
 def sync_times(disk: Mapping[str, Any]) -> HistogramMetricFamily:

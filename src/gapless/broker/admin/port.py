@@ -19,7 +19,7 @@ from gapless.broker.logs import logger
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 BACKLOG = 128
 """Connections that the system holds until they are taken."""
+
+DESCRIBED_AT_ONCE = 100
+"""Subscriptions that are looked at in one turn of the loop."""
 
 LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost")
 HOST_SHOWN_MAX = 255
@@ -51,7 +54,9 @@ class Subject(Protocol):
     is_ready: bool
 
     def statistics(self) -> dict[str, Any]: ...
-    def subscriptions(self) -> list[dict[str, Any]]: ...
+    def subscription_names(self) -> list[str]: ...
+    def subscriptions(self, names: Sequence[str]) -> list[dict[str, Any]]: ...
+    def measured_subscriptions(self) -> list[str]: ...
 
 
 class Admin:
@@ -172,6 +177,15 @@ def is_ours(host: str, hosts: frozenset[str]) -> bool:
     return True
 
 
+async def describe(subject: Subject, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The figures of many subscriptions, with room for other work in between."""
+    shown: list[dict[str, Any]] = []
+    for start in range(0, len(names), DESCRIBED_AT_ONCE):
+        shown += subject.subscriptions(names[start : start + DESCRIBED_AT_ONCE])
+        await asyncio.sleep(0)
+    return shown
+
+
 def make_app(subject: Subject) -> Starlette:
     from prometheus_client.exposition import CONTENT_TYPE_LATEST
     from starlette.applications import Starlette
@@ -196,10 +210,13 @@ def make_app(subject: Subject) -> Starlette:
         return await asyncio.to_thread(JSONResponse, subject.statistics())
 
     async def subscriptions(_: Request) -> Response:
-        return await asyncio.to_thread(JSONResponse, subject.subscriptions())
+        shown = await describe(subject, subject.subscription_names())
+        return await asyncio.to_thread(JSONResponse, shown)
 
     async def metrics(_: Request) -> Response:
-        text = await asyncio.to_thread(written, subject.statistics())  # long with many pubends
+        shown = await describe(subject, subject.measured_subscriptions())
+        figures = subject.statistics()
+        text = await asyncio.to_thread(written, figures, shown)  # long with many pubends
         return AnyResponse(text, media_type=CONTENT_TYPE_LATEST)
 
     return Starlette(

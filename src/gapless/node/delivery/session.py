@@ -32,7 +32,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
-from gapless.core.ticks import Span
+from gapless.core.ticks import TICK_MAX, Span
 from gapless.durable.catch_up import LostSpan
 from gapless.durable.consolidated import SubscriptionBatch
 from gapless.knowledge.batch import cut
@@ -82,6 +82,11 @@ class Session:
         if self.client.outstanding_bytes >= self.config.client_queue_bytes_max:
             return 0
         return max(0, self.config.client_queue_max - self.client.outstanding)
+
+    def sent_below(self, pubend: PubendName) -> int:
+        """The tick below which the client was sent everything that there is."""
+        catch_up = self.behind.get(pubend)
+        return TICK_MAX if catch_up is None else catch_up.position
 
     def open(self, subscribed: Subscribed) -> list[Effect]:
         """Tell the client where it starts, as soon as that is known."""
@@ -168,6 +173,7 @@ class Session:
         start = max(span.start, self._first.get(pubend, 0))
         if start >= span.end:
             return []
+        self.subscription.contact.gaps += 1
         return [Send(self.name, Lost((self.number,), pubend, Span(start, span.end)))]
 
     def _become_level(self, pubend: PubendName, tail: SubscriptionBatch) -> list[Effect]:

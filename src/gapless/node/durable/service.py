@@ -63,6 +63,7 @@ from gapless.node.service import Service
 from gapless.node.subscriptions.attachments import Attachments, Created, Left
 from gapless.node.subscriptions.catch_ups import Assured
 from gapless.node.subscriptions.homes import Homes
+from gapless.node.subscriptions.lag import Lags
 from gapless.node.subscriptions.moves import Moves
 from gapless.node.subscriptions.named_subscriptions import NamedSubscriptions
 from gapless.node.subscriptions.table import Work
@@ -154,6 +155,7 @@ class DurableService(Service):
         self.producers = Producers(context, self.streams.pubends, subscribers.clients)
         self.rosters = Rosters(context, self.streams.pubends)
         self.ranges = Ranges(context, self.streams.pubends)
+        self.lags = Lags(self.named, self.attachments.catch_ups, context.store)
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -263,14 +265,20 @@ class DurableService(Service):
     def unsubscribe(self, client: ClientName, number: int, now: Instant) -> list[Effect]:
         """End a subscription; ending one that is not there is fine, and says so too."""
         self.requests.give_up(client, number, now)
+        self._note_contact(client, now)
         if not self.attachments.detach(client, number):
             self.subscribers.remove(client, number)
         return [Send(client, Ended(number))]
 
     def disconnect(self, client: ClientName, now: Instant) -> list[Effect]:
         self.requests.disconnect(client, now)
+        self._note_contact(client, now)
         self.attachments.disconnect(client)
         return []
+
+    def _note_contact(self, client: ClientName, now: Instant) -> None:
+        for session in self.subscribers.sessions_of.get(client, {}).values():
+            session.subscription.contact.at = now
 
     # --- brokers ---------------------------------------------------------------------------------
 

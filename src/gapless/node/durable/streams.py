@@ -101,7 +101,7 @@ class Streams:
             self.config.batch_events_max,
             self.config.answer_bytes_max,
         )  # delivered in one step
-        self.published = 0  # events that became durable here
+        self.published_at: dict[PubendName, int] = {}  # events that became durable here
         self.beginnings = PubendStarts(context, self.cell)
         self.tell_due = Instant(context.started + self.config.silence_flush)
         self.epoch = context.epoch.number
@@ -503,7 +503,8 @@ class Streams:
             return []  # it was deleted while this was being written
         pubend.digest = self.interests.digest(message.pubend)
         effects, knowledge = pubend.persisted(message, now)
-        self.published += sum(len(each.ticks) for each in knowledge)
+        if count := sum(len(each.ticks) for each in knowledge):
+            self.published_at[message.pubend] = self.published_at.get(message.pubend, 0) + count
         return effects + self.carry(self.spread(knowledge, now), now)
 
     def staged(self, message: Staged, now: Instant) -> list[Effect]:
@@ -619,6 +620,11 @@ class Streams:
             effects += subscribers.tell_position(topic, None, merge.position)
         return effects
 
+    @property
+    def published(self) -> int:
+        """Events that became durable here since the start."""
+        return sum(self.published_at.values())
+
     def statistics(self) -> dict[str, dict[str, int]]:
         """Figures of each pubend's stream through this broker, by name."""
         pubends: dict[str, dict[str, int]] = {}
@@ -635,6 +641,7 @@ class Streams:
                 figures["in_doubt"] = subend.seen - subend.horizon
                 figures["waiting_events"] = subend.stream.event_count
             if pubend := self.pubends.get(name):
+                figures["published"] = self.published_at.get(name, 0)
                 figures["end"] = pubend.end
                 figures["released"] = pubend.released
                 figures["pending_events"] = pubend.pending_count

@@ -151,6 +151,7 @@ class Attachments:
         connection = self.subscribers.clients[client]
         session = Session(subscription, client, number, connection, self.config)
         self.table.open_session(name, session)
+        subscription.contact.is_reader = False
         self.subscribers.attach(session)
         for text in subscription.since:
             pubend = PubendName(text)
@@ -179,6 +180,14 @@ class Attachments:
         self.catch_ups.leave(name)
         session = self.table.close_session(name)
         self.subscribers.detach(session)
+        sent = {
+            pubend: min(
+                session.sent_below(PubendName(pubend)),
+                self.named.streams[PubendName(pubend)].delivered,
+            )
+            for pubend in session.subscription.since
+        }
+        session.subscription.contact.sent = Token(sent)
         return [session.end(problem, remedy, elsewhere=elsewhere)]
 
     def create(
@@ -272,11 +281,13 @@ class Attachments:
         if message.name is not None:
             subscription = self.named.subscriptions.get(message.name)
             assert subscription is not None
+            subscription.contact.is_reader = True
         else:
             session = self._session(client, message.subscription)
             if session is None:
                 return []
             subscription = session.subscription
+        subscription.contact.at = now
         shown = Unconfirmed(client, message.request, message.token)
         return self._acknowledge(subscription, shown, now)
 
