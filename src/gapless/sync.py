@@ -172,6 +172,7 @@ class Sender(Entered[InnerSender]):
     """What takes events."""
 
     send = blocking(AsyncPublisher.send)
+    send_table = blocking(AsyncPublisher.send_table)
 
     def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
         """Hand many events over, hundreds at a time. `events` is iterated over in this thread, and
@@ -268,6 +269,8 @@ class Subscription(Entered["AsyncSubscription"]):
     def batches(self) -> Iterator[list[Delivery]]:
         while batch := self.take():
             yield batch
+
+    arrow_batches = iterating(AsyncSubscription.arrow_batches)
 
     @property
     def unreached(self) -> tuple[BrokerName, ...]:

@@ -5,6 +5,8 @@ Theory of operation
     moves the token past it; asking for more when a part is used up moves it to the end of that
     part. An application that asks for the next item has finished the one before: `finished` is the
     token of finished items only, which may be acknowledged automatically.
+    Events stay encoded until they are taken. A reader of columns takes a part whole, as it came
+    (`pop_encoded`), and parts of one pubend that wait behind each other as one, up to `events_max`.
     After a lost connection a durable subscription goes on from what it has received, or from before
     that. What comes twice is dropped here.
     Another thread may take items (`pop`) than the one that adds them. Only `load` changes what both
@@ -23,8 +25,9 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from gapless.client.delivered_events import DeliveredEvents
 from gapless.client.delivery import Gap, Silence
 from gapless.core.ticks import Span, Tick
 from gapless.core.token import Token
@@ -50,7 +53,7 @@ class BacklogPart:
     items: Sequence[Event | Gap]
     pubend: PubendName | None
     through: int
-    ticket: Ticket | None
+    tickets: tuple[Ticket, ...] = ()
 
 
 class Backlog:
@@ -71,7 +74,9 @@ class Backlog:
         self._parts: deque[BacklogPart] = deque()
         self._newest: dict[PubendName | None, BacklogPart] = {}  # by pubend: its last part
         self._current: BacklogPart | None = None
-        self._items: deque[Delivery] = deque()  # of the current part, not yet taken
+        self._encoded: DeliveredEvents | None = None  # of the current part, not yet taken
+        self._items: deque[Delivery] = deque()  # what is to be taken after those
+        self.events_max = 0  # of parts that are taken as one
         self._last: Delivery | None = None  # taken last; what came before it is finished
         self._finished: Delivery | None = None
         self._taken: dict[str, int] = {}  # of what was taken before that
@@ -131,16 +136,23 @@ class Backlog:
         return missing
 
     def add(
-        self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
+        self,
+        pubend: PubendName | None,
+        events: Sequence[Event],
+        through: int,
+        ticket: Ticket | None,
     ) -> bool:
         """Add a message; whether there is something new to take."""
         received = self._received
-        if events and events[0].tick < received.get(events[0].pubend, 0):
+        if isinstance(events, DeliveredEvents) and events:
+            events = events.beyond(received)
+        elif events and events[0].tick < received.get(events[0].pubend, 0):
             events = [event for event in events if event.tick >= received[event.pubend]]
         for name in list(received) if pubend is None else (pubend,):
             if through > received.get(name, 0):
                 received[name] = through
-        return self._queue(BacklogPart(events, pubend, through, ticket))
+        tickets = () if ticket is None else (ticket,)
+        return self._queue(BacklogPart(events, pubend, through, tickets))
 
     def add_gap(self, pubend: PubendName, span: Span) -> bool:
         start = max(span.start, self._received.get(pubend, 0))
@@ -148,7 +160,7 @@ class Backlog:
             return False  # it was told before
         self._received[pubend] = span.end
         gap = Gap(self._topic, pubend, Span(start, span.end))
-        return self._queue(BacklogPart([gap], pubend, span.end, None))
+        return self._queue(BacklogPart([gap], pubend, span.end))
 
     def _queue(self, part: BacklogPart) -> bool:
         newest = self._newest.get(part.pubend)
@@ -169,6 +181,7 @@ class Backlog:
 
     def pop(self) -> Delivery | None:
         """The next item of the current part."""
+        self._decode()
         if not self._items:
             return None
         item = self._items.popleft()
@@ -178,12 +191,28 @@ class Backlog:
 
     def pop_all(self) -> list[Delivery]:
         """All that is left of the current part."""
+        self._decode()
         if not self._items:
             return []
         items = list(self._items)
         self._items.clear()
         self._finished, self._last = self._last, items[-1]
         return items
+
+    def pop_encoded(self) -> DeliveredEvents | list[Delivery]:
+        """All events of the current part as they came; then all else that is left of it."""
+        if self._encoded is None:
+            return self.pop_all()
+        events, self._encoded = self._encoded, None
+        pubend = None if isinstance(events.pubends, tuple) else events.pubends
+        self._finished = self._last
+        self._last = Silence(self._topic, pubend, Tick(events.ticks[-1] + 1))
+        return events
+
+    def _decode(self) -> None:
+        if self._encoded is not None:
+            self._items.extendleft(reversed(self._encoded))
+            self._encoded = None
 
     def load(self) -> bool:
         """Call what was taken finished, and turn to the next part, if there is one."""
@@ -202,16 +231,41 @@ class Backlog:
             self._done(part)
         if not self._parts:
             return False
-        self._take_up(self._parts.popleft())
+        self._take_up(self._next_part())
         return True
+
+    def _next_part(self) -> BacklogPart:
+        """The next part, together with those behind it that may be taken with it."""
+        parts = self._parts
+        joined = [parts.popleft()]
+        count = len(joined[0].items)
+        while (
+            parts
+            and parts[0].pubend == joined[0].pubend
+            and (count := count + len(parts[0].items)) <= self.events_max
+            and all(isinstance(each.items, DeliveredEvents) for each in (joined[0], parts[0]))
+        ):
+            joined.append(parts.popleft())
+        if len(joined) == 1:
+            return joined[0]
+        last = joined[-1]
+        events = DeliveredEvents.join([cast("DeliveredEvents", each.items) for each in joined])
+        tickets = tuple([ticket for each in joined for ticket in each.tickets])
+        if self._newest.get(last.pubend) is last:
+            del self._newest[last.pubend]
+        return BacklogPart(events, last.pubend, last.through, tickets)
 
     def _take_up(self, part: BacklogPart) -> None:
         self._current = part
         if self._newest.get(part.pubend) is part:
             del self._newest[part.pubend]
-        self._items.extend(part.items)
+        if isinstance(part.items, DeliveredEvents):
+            self._encoded = part.items or None
+        else:
+            self._items.extend(part.items)
         if self._silence:
-            last = part.items[-1] if part.items else None
+            encoded = isinstance(part.items, DeliveredEvents)
+            last = part.items[-1] if part.items and not encoded else None
             if not isinstance(last, Gap) or last.span.end < part.through:
                 self._items.append(Silence(self._topic, part.pubend, Tick(part.through)))
 
@@ -227,7 +281,7 @@ class Backlog:
 
     @property
     def has_items(self) -> bool:
-        return bool(self._items)
+        return bool(self._items) or self._encoded is not None
 
     def drop(self) -> None:
         """Forget what was not taken."""
@@ -235,13 +289,13 @@ class Backlog:
         self._parts.clear()
         self._newest.clear()
         self._items.clear()
-        self._current = None
+        self._current = self._encoded = None
         for part in parts:
             self._done(part)
 
     def _done(self, part: BacklogPart) -> None:
-        if part.ticket is not None:
-            self._finish(part.ticket)
+        for ticket in part.tickets:
+            self._finish(ticket)
 
 
 def _moved(positions: dict[str, int], on: Positions) -> dict[str, int]:

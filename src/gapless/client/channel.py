@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from gapless.client.delivery import Ticket
     from gapless.client.shared_backlog import SharedBacklog
@@ -57,7 +57,11 @@ class Subscriber(Protocol):
     def set_behind(self, pubend: PubendName, *, is_behind: bool) -> None: ...
     def set_unreached(self, brokers: tuple[BrokerName, ...]) -> None: ...
     def add(
-        self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
+        self,
+        pubend: PubendName | None,
+        events: Sequence[Event],
+        through: int,
+        ticket: Ticket | None,
     ) -> None: ...
     def settle(self) -> None: ...
     def lose(self, pubend: PubendName, span: Span) -> None: ...

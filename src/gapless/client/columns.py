@@ -28,9 +28,11 @@ except ModuleNotFoundError as error:
     raise missing_extra(error.name or "", "a table of events") or error from None
 
 from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.core.errors import EventError, UsageError
 from gapless.core.events import EventBatch, EventRun
 from gapless.core.identity import PublisherName
 from gapless.core.ticks import PUBEND_BITS
+from gapless.wire.columnar import EventColumns, check_attribute_name
 from gapless.wire.events import decode_contents, encode_event
 
 if TYPE_CHECKING:
@@ -63,8 +65,8 @@ SCHEMA = pa.schema(
 )
 
 
-def to_arrow(topic: str, pubend: str, run: EventRun) -> Any:
-    """A `pyarrow.RecordBatch` with the columns of `SCHEMA`."""
+def to_arrow(topic: str, pubends: str | Sequence[str], run: EventRun) -> Any:
+    """A `pyarrow.RecordBatch` with the columns of `SCHEMA`; `pubends`: of all, or of each."""
     count, flat = len(run), flatten(run)
     if flat is not None:
         publishers, sequences = flat.publishers(), flat.sequences()
@@ -78,7 +80,9 @@ def to_arrow(topic: str, pubend: str, run: EventRun) -> Any:
     return pa.record_batch(
         [
             pa.repeat(pa.scalar(str(topic)), count),
-            pa.repeat(pa.scalar(str(pubend)), count),
+            pa.repeat(pa.scalar(str(pubends)), count)
+            if isinstance(pubends, str)
+            else pa.array(pubends, pa.string()),
             *places(run),
             publishers,
             sequences,
@@ -118,6 +122,69 @@ def attributes_column(maps: Sequence[Mapping[str, Any]]) -> Any:
 def to_table(batches: Sequence[Any]) -> Any:
     """All batches as one `pyarrow.Table`; it has its columns even without a batch."""
     return pa.Table.from_batches(batches, SCHEMA)
+
+
+# --- from columns --------------------------------------------------------------------------------
+
+PLACES = ("topic", "pubend", "tick", "published", "publisher", "sequence")
+"""Columns of a batch that was received: the broker gives its events new places."""
+
+TABLE_REMEDY = "Cast it to bool, int64, float64 or string, or leave the column out."
+
+
+def event_columns(batch: Any, body: str | None) -> EventColumns:
+    """The rows of a `RecordBatch` as events: each column is an attribute, a null an absent one.
+    A batch as `to_arrow` makes it becomes the events that it was made of."""
+    names = batch.schema.names
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"two columns are called {twice!r}", "Rename one of them.")
+    was_received = "attributes" in names and pa.types.is_map(batch.schema.field("attributes").type)
+    body = "body" if was_received and body is None else body
+    if body is not None and body not in names:
+        raise UsageError(f"there is no column {body!r}", f"There are {', '.join(names)}.")
+    special = {body, "attributes", *PLACES} if was_received else {body}
+    attributes = {}
+    for name in names:
+        if name not in special and not pa.types.is_null(batch.schema.field(name).type):
+            check_attribute_name(name)
+            attributes[name] = _attribute(name, batch.column(name))
+    return EventColumns(
+        batch.num_rows,
+        attributes,
+        batch.column("attributes") if was_received else None,
+        None if body is None else _bodies(body, batch.column(body)),
+    )
+
+
+def _attribute(name: str, column: Any) -> Any:
+    """The column as one of the types that attributes have."""
+    kind, types = column.type, pa.types
+    if types.is_dictionary(kind):
+        return _attribute(name, column.dictionary_decode())
+    if types.is_boolean(kind):
+        return column
+    for is_kind, wanted in (
+        (types.is_integer, pa.int64()),
+        (types.is_floating, pa.float64()),
+        (types.is_string, pa.string()),
+        (types.is_large_string, pa.string()),
+        (types.is_string_view, pa.string()),
+    ):
+        if is_kind(kind):
+            try:
+                return column.cast(wanted)
+            except pa.ArrowInvalid as error:
+                raise EventError(f"column {name!r}: {error}", TABLE_REMEDY) from None
+    raise UsageError(f"column {name!r} is {kind}, which no attribute can be", TABLE_REMEDY)
+
+
+def _bodies(name: str, column: Any) -> Any:
+    try:
+        return column.cast(pa.binary())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        problem = f"column {name!r} is {column.type}, and a body is bytes"
+        raise UsageError(problem, "Cast it to binary or string.") from None
 
 
 def attributes_of(row: Sequence[tuple[str, dict[str, Any] | None]]) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 Theory of operation
     A broker sends each event once, with the numbers of the subscriptions that want it, and says
-    how far everything is settled. The inbox decodes each event once and queues it at every
-    subscription it is for, together with the position. A ticket ties the queues together: when all
-    subscriptions have taken their part, the events count as consumed.
+    how far everything is settled. The inbox queues each event at every subscription it is for,
+    together with the position; it is decoded once, when the first of them looks at it. A ticket
+    ties the queues together: when all subscriptions have taken their part, the events count as
+    consumed.
     A position holds for all subscriptions of a topic and order, so it is noted here once, and a
     subscription looks it up when needed: a message costs only the subscriptions that take part in
     it. Only subscriptions that hand out silences are told of each position.
@@ -15,15 +16,14 @@ Theory of operation
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import TYPE_CHECKING, cast
 
+from gapless.client.delivered_events import DeliveredEvents
 from gapless.client.delivery import Ticket
 from gapless.client.errors import SubscriptionInterruptedError
 from gapless.core.client_messages import FellBehind, Unreached
 from gapless.core.identity import PubendName
 from gapless.core.ticks import Tick, pubend_number_of
-from gapless.wire.events import decode_events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from gapless.client.shared_backlog import SharedBacklog
     from gapless.core.client_messages import CaughtUp, Deliveries, Ended, Lost, Order, Subscribed
     from gapless.core.errors import GaplessError
-    from gapless.core.events import Event
     from gapless.core.identity import TopicName
 
 
@@ -74,7 +73,7 @@ class Inbox:
             subscriber.start(message)
 
     def deliver(self, message: Deliveries) -> None:
-        events = self._decode(message)
+        events = self._events(message)
         shared = self.shared
         if message.only is None and shared is not None and shared.has_members:
             ticket, others = shared.add(message, events)
@@ -90,7 +89,7 @@ class Inbox:
             self.channel.consume(len(events))
         for number in takers:
             indices = wanted[number]
-            part = events if indices is None else [events[index] for index in indices]
+            part = events if indices is None else events.pick(indices)
             self._subscribers[number].add(message.pubend, part, message.through, ticket)
         if message.only is None:
             self._settle(message, wanted)
@@ -98,14 +97,13 @@ class Inbox:
             subscriber = self._subscribers[message.only]
             subscriber.add(message.pubend, [], message.through, None)
 
-    def _decode(self, message: Deliveries) -> list[Event]:
-        topic, pubend = message.topic, message.pubend
-        ticks = cast("tuple[Tick, ...]", message.ticks)
-        if pubend is not None:
-            return decode_events(message.events, topic, repeat(pubend), ticks)
-        names = self._pubends.get(topic, {})
-        pubends = (names[pubend_number_of(tick)] for tick in ticks)
-        return decode_events(message.events, topic, pubends, ticks)
+    def _events(self, message: Deliveries) -> DeliveredEvents:
+        pubends: PubendName | tuple[PubendName, ...] | None = message.pubend
+        if pubends is None:
+            names = self._pubends.get(message.topic, {})
+            ticks = cast("tuple[Tick, ...]", message.ticks)
+            pubends = tuple([names[pubend_number_of(tick)] for tick in ticks])
+        return DeliveredEvents(message.topic, pubends, message.ticks, message.events)
 
     def _settle(self, message: Deliveries, wanted: dict[int, list[int] | None]) -> None:
         """For subscriptions that do not lag, all up to this position is settled."""

@@ -28,7 +28,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from gapless.client import arguments
 from gapless.client.errors import RefusedError
@@ -69,6 +69,11 @@ BATCHES_EARLY_MAX = 8
 LINGER_S = 0.004
 """How long after a batch the next may gather, while that batch has no receipt and no caller waits.
 An event that is sent after a longer pause leaves at once."""
+
+TABLE_ROWS_MAX = 8_192
+"""Rows of a table that are encoded at a time; a caller's task keeps the loop so long."""
+
+Item = TypeVar("Item")
 
 RETRY_S, RETRY_LONGEST_S = 0.01, 0.5
 
@@ -130,11 +135,16 @@ class Publisher:
             await self._let_go()
         if self._has_to_wait():
             await self._wait_for_room()
-        self._add(((attributes, body),))
+        self._add(((attributes, body),), self._encode)
         return self.sequence - 1
 
     def _encode(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> Iterable[bytes]:
         return encode_events(events, self.name, self.sequence)
+
+    def _sign(self, events: Iterable[bytes]) -> Iterable[bytes]:
+        from gapless.wire.columnar import sign_events
+
+        return sign_events(events, self.name, self.sequence)
 
     async def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
         """Hand many events over, in less time than one by one."""
@@ -144,7 +154,28 @@ class Publisher:
                 await self._let_go()
             if self._has_to_wait():
                 await self._wait_for_room()
-            self._add(chain((first,), rest))
+            self._add(chain((first,), rest), self._encode)
+
+    async def send_table(self, table: Any, *, body: str | None = None) -> None:
+        """Hand over an event for each row of a `pyarrow.Table` or `RecordBatch`, in order.
+
+        Each column is an attribute (boolean, integer, floating or text), a null an absent one;
+        `body` names the column of bodies. A batch of `arrow_batches` is sent as what it was. A
+        column of another type is refused before anything is sent."""
+        from gapless.client.columns import event_columns
+        from gapless.wire.columnar import encode_columns
+
+        batches = table.to_batches() if hasattr(table, "to_batches") else [table]
+        for rows in [event_columns(batch, body) for batch in batches]:
+            for start in range(0, rows.count, TABLE_ROWS_MAX):
+                part = rows.slice(start, min(TABLE_ROWS_MAX, rows.count - start))
+                encoded = iter(list(encode_columns(part, is_signed=True)))
+                for first in encoded:
+                    if self._has_filled:
+                        await self._let_go()
+                    if self._has_to_wait():
+                        await self._wait_for_room()
+                    self._add(chain((first,), encoded), self._sign)
 
     async def flush(self) -> None:
         """Wait until everything sent so far is on stable storage."""
@@ -225,13 +256,15 @@ class Publisher:
         if (error := self._error or self._channel.problem) is not None:
             raise error
 
-    def _add(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
+    def _add(
+        self, events: Iterable[Item], encode: Callable[[Iterable[Item]], Iterable[bytes]]
+    ) -> None:
         """Number and keep events, at least one, while there is room; send them if they fill a
         batch."""
         room = min(self._window_events_max - self._unconfirmed, BATCH_EVENTS_MAX - len(self._fresh))
         fresh, size, begin = self._fresh, self._fresh_bytes, len(self._fresh)
         try:
-            for event in self._encode(islice(events, max(room, 1))):
+            for event in encode(islice(events, max(room, 1))):
                 fresh.append(event)
                 size += len(event)
                 if size >= BATCH_BYTES_MAX:

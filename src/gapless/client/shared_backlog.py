@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 from gapless.client.delivery import Ticket, finish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gapless.client.delivery import Creditor
     from gapless.core.client_messages import Deliveries, Order
@@ -75,7 +75,7 @@ class SharedBacklog:
     def has_members(self) -> bool:
         return bool(self._members)
 
-    def add(self, message: Deliveries, events: list[Event]) -> tuple[Ticket, Takers]:
+    def add(self, message: Deliveries, events: Sequence[Event]) -> tuple[Ticket, Takers]:
         """Take what is for members; a ticket for the rest, and the other subscriptions' numbers."""
         members, takers = self._members, message.takers
         others: Takers = ()

@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from gapless.client.backlog import Backlog
+from gapless.client.delivered_events import as_batches
 from gapless.client.delivery import finish
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
 from gapless.client.home import SubscriptionHome
@@ -44,7 +45,7 @@ from gapless.core.identity import PubendName
 from gapless.core.token import Token
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from gapless.client.channel import Channel, ChannelInbox
     from gapless.client.delivery import Delivery, Ticket
@@ -58,6 +59,10 @@ if TYPE_CHECKING:
 
 ACKNOWLEDGE_S = 0.25
 """How often what is finished is acknowledged, where the broker keeps the token."""
+
+
+ARROW_EVENTS_MAX = 65_536
+"""The most events of a batch of columns."""
 
 
 class Subscription:
@@ -152,6 +157,19 @@ class Subscription:
         """What iteration gives, in lists: each is all that has come."""
         while batch := await self.take():
             yield batch
+
+    async def arrow_batches(self) -> AsyncIterator[Any]:
+        """What iteration gives, as `pyarrow.RecordBatch`es of the events that have come, in order.
+
+        `gapless.client.columns.SCHEMA` has the columns. A `Gap`, or a `Silence` where you asked for
+        it, stands between the batches by itself."""
+        self._backlog.events_max = ARROW_EVENTS_MAX
+        while True:
+            taken = self._backlog.pop_encoded()
+            for item in as_batches(taken):
+                yield item
+            if not taken and not await self.wait_ready():
+                return
 
     async def acknowledge(self) -> None:
         """Let the broker release everything below the token; durable when this returns."""
@@ -356,7 +374,11 @@ class Subscription:
         self._tell_change()
 
     def add(
-        self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
+        self,
+        pubend: PubendName | None,
+        events: Sequence[Event],
+        through: int,
+        ticket: Ticket | None,
     ) -> None:
         self.leave_shared()
         if not self._is_live:  # it is for other subscriptions

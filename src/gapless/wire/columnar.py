@@ -42,6 +42,7 @@ BINARY = pa.binary()
 EMPTY = pa.scalar(b"", BINARY)
 INTEGERS = ((0xD0, ">i1"), (0xD1, ">i2"), (0xD2, ">i4"), (0xD3, ">i8"))
 FALSE, FLOAT = 0xC2, 0xCB
+UNSIGNED, SIGNED = b"\x92", b"\x94"  # an array without, and with, publisher and sequence
 
 _json = msgspec.json.Encoder()
 
@@ -74,12 +75,13 @@ class EventColumns:
 
 
 def encode_columns(
-    columns: EventColumns, event_bytes_max: int = EVENT_BYTES_MAX
+    columns: EventColumns, event_bytes_max: int = EVENT_BYTES_MAX, *, is_signed: bool = False
 ) -> Iterator[bytes]:
-    """The events of all rows, in order."""
+    """The events of all rows, in order. With `is_signed`, `sign_events` has to complete them."""
     step = max(1, columns.count * SLICE_BYTES_MAX // max(columns.nbytes, SLICE_BYTES_MAX))
     for start in range(0, columns.count, step):
-        joined = _join(columns.slice(start, min(step, columns.count - start)))
+        head = SIGNED if is_signed else UNSIGNED
+        joined = _join(columns.slice(start, min(step, columns.count - start)), head)
         ends = np.frombuffer(joined.buffers()[1], np.int32, len(joined) + 1)
         if (longest := int(np.diff(ends).max())) > event_bytes_max:
             raise EventError(
@@ -88,6 +90,14 @@ def encode_columns(
             )
         data = joined.buffers()[2].to_pybytes()
         yield from [data[low:high] for low, high in pairwise(ends.tolist())]
+
+
+def sign_events(events: Iterable[bytes], publisher: str, sequence: int) -> Iterator[bytes]:
+    """Events that `encode_columns` made with `is_signed`, with the publisher and their numbers."""
+    name = publisher.encode()
+    tail = _text_head(len(name)) + name + bytes([INTEGERS[-1][0]])
+    for number, event in enumerate(events, sequence):
+        yield event + tail + number.to_bytes(8)
 
 
 def encode_json(rows: Any) -> Any:
@@ -118,7 +128,7 @@ def check_attribute_name(name: str) -> None:
     encode_event({name: True})
 
 
-def _join(columns: EventColumns) -> Any:
+def _join(columns: EventColumns, fields: bytes) -> Any:
     pieces: list[Any] = []
     counts = np.zeros(columns.count, np.int64)
     if columns.maps is not None:
@@ -133,7 +143,7 @@ def _join(columns: EventColumns) -> Any:
             f"an event has {most} attributes, the limit is {ATTRIBUTE_COUNT_MAX}",
             "Keep what filters ask for; put the rest into the body.",
         )
-    heads = pa.array([b"\x92" + _map_head(count) for count in range(most + 1)], BINARY)
+    heads = pa.array([fields + _map_head(count) for count in range(most + 1)], BINARY)
     bodies = columns.bodies
     if bodies is None:
         pieces.append(pa.repeat(pa.scalar(_body_head(0), BINARY), columns.count))
