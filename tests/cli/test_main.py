@@ -78,6 +78,7 @@ def test_whoever_interrupts_it_before_it_has_begun_sees_no_traceback() -> None:
     """The signal comes while the commands are loaded, which is the longest part of many of them."""
     result = python(
         "import gapless.cli, os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's `&` ignores it
         "class Interrupt:\n"
         "    def find_spec(self, name, *_):\n"
         "        if name == 'gapless.cli.commands':\n"
