@@ -119,7 +119,7 @@ def catch_up(volume: DiskVolume, log: FilteredLog, *, refilter: bool) -> tuple[i
     taker = Taker(1)
     if refilter:
         matcher = ibm()  # and the filtered log knows nothing
-        taker = Taker(1, log.end, lambda events: [i for i, _ in match(matcher, events)])
+        taker = Taker(1, log.end, lambda _, events: [i for i, _ in match(matcher, events)])
     machine = CatchUp(taker, 0, CatchUpSource(log), LIMITS)
     count, fetched, now = 0, 0, Instant(0)
     while not machine.is_done(log.end):

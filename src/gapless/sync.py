@@ -357,6 +357,7 @@ class Client(Entered[asynchronous.Client]):
     subscribe = making(Subscription, asynchronous.Client.subscribe)
     acknowledge = blocking(asynchronous.Client.acknowledge)
     unsubscribe = blocking(asynchronous.Client.unsubscribe)
+    alter_subscription = blocking(asynchronous.Client.alter_subscription)
     retire = blocking(asynchronous.Client.retire)
 
     create_topic = blocking(asynchronous.Client.create_topic)

@@ -115,6 +115,12 @@ def test_a_name_lets_the_broker_keep_the_token_and_is_listed_until_it_is_ended(
             assert [line["attributes"]["i"] for line in lines] == expected, result.stderr
         wait_until(lambda: "state=away" in listed(tmp_path))
         assert listed(tmp_path).startswith("name=desk  broker=serve  topic=t  condition=i > 0")
+        altered = command("subscription", "alter", "desk", "i > 1", "--json", "--url", url)
+        assert json.loads(altered.stdout)["condition"] == "i > 1", altered.stderr
+        again = command("subscription", "alter", "desk", "i > 1", "--url", url)
+        tick = json.loads(altered.stdout)["from"]["t/0"]
+        assert again.stdout == f"desk is altered from these ticks on:\n  t/0: {tick}\n"
+        assert "condition=i > 1" in listed(tmp_path)
         assert command("unsubscribe", "desk", "--url", url).stdout == "desk is unsubscribed\n"
         assert listed(tmp_path) == ""
         again = command("unsubscribe", "desk", "--url", url)

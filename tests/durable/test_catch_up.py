@@ -243,7 +243,7 @@ def test_what_the_log_has_chopped_is_a_gap_without_asking() -> None:
     assert stand.go() == ["gap [0,6)", "D7 |10"]
 
 
-def even(events: Any) -> list[int]:
+def even(_: Any, events: Any) -> list[int]:
     return [i for i, each in enumerate(events) if int(each[1:]) % 2 == 0]
 
 

@@ -106,7 +106,7 @@ class World:
             subscription.since[PUBEND],
             None
             if self.planted.no_refilter
-            else lambda events: [
+            else lambda _, events: [
                 i for i, each in enumerate(events) if int(each.split(b":")[0]) in client.kinds
             ],
         )

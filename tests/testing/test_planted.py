@@ -52,6 +52,8 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "believes-filtered-silence": ("no gap", (28, 33)),
     "does-not-refilter": ("only matching", (0, 15)),
     "forgets-survivors": ("no gap", (30, 28)),
+    "alters-in-memory": (("the filtered log is right", "everything arrives"), (21, 38, 4)),
+    "alters-at-other-ticks": (("the filtered log is right", "no gap"), (38, 5, 21)),
     "never-hands-over": (("quiet in the end", "everything arrives", "tables are right"), (45, 28)),
     "answers-before-durable": ("a topic is durable before its founder", (3, 1)),
     "believes-old-entries": (("all catalogues agree", "AssertionError"), (6, 7)),
@@ -68,6 +70,7 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
 RATES = {
     "forgets-promise": {"crash": 6.0},  # it takes a crash to show
     "forgets-survivors": {"crash": 6.0},
+    "alters-in-memory": {"crash": 6.0},
     "notes-in-memory": {"crash": 8.0},
     "forgets-terms": {"crash": 8.0},
     **{name: {} for name in PLANTED_TRANSACTIONS},  # their producers bring trouble enough

@@ -25,6 +25,8 @@ from gapless.core.broker_messages import (
 )
 from gapless.core.client_messages import (
     Acknowledge,
+    AlterationNoted,
+    AlterSubscription,
     CaughtUp,
     Consumed,
     Deliveries,
@@ -32,6 +34,7 @@ from gapless.core.client_messages import (
     Ended,
     FellBehind,
     Forget,
+    Former,
     Lost,
     Publish,
     PublisherPosition,
@@ -41,6 +44,7 @@ from gapless.core.client_messages import (
     RetireBroker,
     Subscribe,
     Subscribed,
+    SubscriptionAltered,
     Unreached,
     Unsubscribe,
 )
@@ -220,6 +224,21 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "acknowledge by name": Acknowledge(0, {"trades/0": 20}, 3, DESK),
     "done": Done(3),
     "forget": Forget(4, DESK),
+    "alter a subscription": AlterSubscription(5, DESK, "price > 95"),
+    "a subscription is altered": SubscriptionAltered(
+        5, 0, "price > 95", 1, (Former("price > 90", {"trades/0": 40}),)
+    ),
+    "an alteration is noted": AlterationNoted(2, 1),
+    "subscribe after an alteration": Subscribe(
+        TOPIC,
+        6,
+        2,
+        "price > 95",
+        name=DESK,
+        token={"trades/0": 20},
+        altered=1,
+        former=(Former("price > 90", {"trades/0": 40}),),
+    ),
     "retire a broker": RetireBroker(4, BrokerName("b2")),
     "consumed": Consumed(2),
     "stage": Stage(TOPIC, 5, JOB, 7, "part-1", 3, EventBatch.join([PLAIN, TRADE])),

@@ -6,6 +6,7 @@ from importlib.metadata import entry_points
 
 import typer
 
+from gapless.cli.alter import subscription
 from gapless.cli.bench import bench
 from gapless.cli.broker import broker
 from gapless.cli.check import check
@@ -49,6 +50,7 @@ for roster in (publishers, producers, transactions):
     app.command()(with_credentials(roster))
 app.add_typer(security, name="security")
 app.add_typer(topic)
+app.add_typer(subscription)
 app.add_typer(store)
 app.add_typer(pipeline)
 app.command(name="filter")(condition)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gapless.client.delivery import Ticket
     from gapless.client.shared_backlog import SharedBacklog
-    from gapless.core.client_messages import Order, Subscribed
+    from gapless.core.client_messages import Order, Subscribed, SubscriptionAltered
     from gapless.core.errors import GaplessError
     from gapless.core.events import Event
     from gapless.core.identity import BrokerName, PubendName, TopicName
@@ -56,6 +56,7 @@ class Subscriber(Protocol):
     def start(self, message: Subscribed) -> None: ...
     def set_behind(self, pubend: PubendName, *, is_behind: bool) -> None: ...
     def set_unreached(self, brokers: tuple[BrokerName, ...]) -> None: ...
+    def set_condition(self, message: SubscriptionAltered) -> None: ...
     def add(
         self,
         pubend: PubendName | None,

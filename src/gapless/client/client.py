@@ -27,6 +27,7 @@ from gapless.core.errors import GaplessError, UsageError, WireError
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName
 from gapless.core.ticks import Tick
+from gapless.core.token import Token
 from gapless.wire.events import encode_events
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from gapless.client.subscription_options import Interruption, Start
     from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Value
-    from gapless.core.token import Token
     from gapless.wire.framing import Bytes
 
 PUBLISH_EVENTS_MAX = 10_000
@@ -177,6 +177,23 @@ class Client(TopicRequests, TransactionRequests, RangeReads):
             messages.Done,
             f"subscription {name}",
         )
+
+    async def alter_subscription(self, name: str, *, condition: str) -> Token:
+        """Give a named subscription another condition, even while a client is connected to it: the
+        ticks, by pubend, from which it counts. Before them the old condition decides, from them on
+        the new one, so that no event is lost or delivered twice.
+
+        A client that is attached goes on and need do nothing. A client that subscribes later gives
+        the new condition.
+        """
+        subscription, text = arguments.subscription(name), arguments.condition(condition)
+        answer = await ask_for(
+            self.channel,
+            lambda request: messages.AlterSubscription(request, subscription, text),
+            messages.SubscriptionAltered,
+            f"subscription {name}",
+        )
+        return Token(answer.former[-1].until)
 
     async def unsubscribe(self, name: str) -> None:
         """End a named subscription for good, even while a client is connected to it."""

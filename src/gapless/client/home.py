@@ -8,6 +8,8 @@ Theory of operation
     broker takes it over from there. A move that was not answered may have happened or not; the next
     move assumes that it has. Where the broker keeps the token, the subscription stays with that
     broker: a copy at another one would know an older token.
+    The condition of a named subscription may change. The broker tells the client the present one,
+    and the former ones with the ticks where they end; the client takes them along when it moves.
 
 Invariants
     I1  it is registered in the inbox of its channel, under its number, until it leaves
@@ -18,13 +20,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.client.requests import HOPS_MAX
-from gapless.core.client_messages import Subscribe
+from gapless.core.client_messages import UNKNOWN, Subscribe
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from gapless.client.channel import Channel, Subscriber
     from gapless.client.subscription_options import SubscriptionOptions
-    from gapless.core.client_messages import Refused, Subscribed
+    from gapless.core.client_messages import Former, Refused, Subscribed
     from gapless.core.identity import BrokerName
     from gapless.core.token import Token
 
@@ -48,6 +50,9 @@ class SubscriptionHome:
         self._broker: BrokerName | None = None  # that has it
         self._next_broker: BrokerName | None = None  # that was asked to take it over
         self._moves = 0
+        self._altered = UNKNOWN  # how often the condition has changed, as we were told
+        self._condition = options.condition
+        self._former: tuple[Former, ...] = ()
         self._is_lost = False
         self._is_begun = False
 
@@ -108,8 +113,17 @@ class SubscriptionHome:
         """The broker of this channel has it now."""
         self._broker, self._next_broker = self.channel.broker, None
         self._moves = message.moves
+        self.note(message.altered, message.condition, message.former)
         self._hops = 0
         self._is_lost = False
+
+    def note(self, altered: int, condition: str, former: tuple[Former, ...]) -> None:
+        """The broker says how often the condition has changed, and what counts where."""
+        if altered < self._altered:
+            return  # said before what we know
+        self._altered = altered
+        if altered:
+            self._condition, self._former = condition, former
 
     def check(self, message: Subscribed) -> None:
         """`UsageError` if the topic stores nothing, and so has no positions: the gap that was asked
@@ -143,7 +157,7 @@ class SubscriptionHome:
             options.topic,
             request,
             self.number,
-            options.condition,
+            self._condition,
             options.order,
             options.name,
             None if token is None else dict(token),
@@ -152,4 +166,6 @@ class SubscriptionHome:
             tokens=options.tokens,
             previous=previous,
             moves=self._moves if previous else 0,
+            altered=self._altered,
+            former=self._former,
         )

@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 
     from gapless.client.channel import Channel, Subscriber
     from gapless.client.shared_backlog import SharedBacklog
-    from gapless.core.client_messages import CaughtUp, Deliveries, Ended, Lost, Order, Subscribed
+    from gapless.core.client_messages import (
+        CaughtUp,
+        Deliveries,
+        Ended,
+        Lost,
+        Order,
+        Subscribed,
+        SubscriptionAltered,
+    )
     from gapless.core.errors import GaplessError
     from gapless.core.identity import TopicName
 
@@ -123,6 +131,10 @@ class Inbox:
             subscriber.set_unreached(message.brokers)
         else:
             subscriber.set_behind(message.pubend, is_behind=isinstance(message, FellBehind))
+
+    def alter(self, message: SubscriptionAltered) -> None:
+        if (subscriber := self._subscribers.get(message.subscription)) is not None:
+            subscriber.set_condition(message)
 
     def lose(self, message: Lost) -> None:
         for number in message.subscriptions:

@@ -35,6 +35,7 @@ from gapless.core.client_messages import (
     FellBehind,
     Lost,
     Subscribed,
+    SubscriptionAltered,
     Unreached,
 )
 from gapless.core.errors import GaplessError, UsageError
@@ -301,6 +302,8 @@ class ReconnectingChannel:
                 self.inbox.switch(message)
             case Ended():
                 self.inbox.ended(message)
+            case SubscriptionAltered(request=0):
+                self.inbox.alter(message)
             case _ if hasattr(message, "request"):  # all else is of no use to a client, and no harm
                 self._answer(message.request, message)
 

@@ -35,6 +35,7 @@ from gapless.client.errors import LinkError, RefusedError, SubscriptionInterrupt
 from gapless.client.home import SubscriptionHome
 from gapless.core.client_messages import (
     Acknowledge,
+    AlterationNoted,
     Done,
     Refused,
     Subscribed,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from gapless.client.delivery import Delivery, Ticket
     from gapless.client.shared_backlog import SharedBacklog
     from gapless.client.subscription_options import SubscriptionOptions
-    from gapless.core.client_messages import Order, Subscribe
+    from gapless.core.client_messages import Order, Subscribe, SubscriptionAltered
     from gapless.core.events import Event
     from gapless.core.identity import BrokerName, TopicName
     from gapless.core.messages import Message
@@ -368,6 +369,11 @@ class Subscription:
         self.lags = self.lags | {pubend} if is_behind else self.lags - {pubend}
         if not is_behind:
             self._settled = dict(self._channel.inbox.positions(self.topic, self.order))
+
+    def set_condition(self, message: SubscriptionAltered) -> None:
+        """It has another condition, from some ticks on: say that we know."""
+        self._home.note(message.altered, message.condition, message.former)
+        self._channel.send(AlterationNoted(message.subscription, message.altered))
 
     def set_unreached(self, brokers: tuple[BrokerName, ...]) -> None:
         self.unreached = brokers

@@ -218,7 +218,8 @@ class HandOver(Message, frozen=True):
     another subscription, and stays. `over`: the sender has ended it, so the receiver ends it too.
     `released`: how far the sender has it acknowledged, durably, at every pubend that it knows;
     None: the receiver need not compare. `ahead`: the receiver has not forgotten it yet, because
-    more is acknowledged there, and that counts at the other broker."""
+    more is acknowledged there, or its condition was changed there more often, to `condition`; both
+    count at the other broker. `altered`: how often the condition was changed at the sender."""
 
     subscription: SubscriptionName
     topic: TopicName = TopicName("")
@@ -231,6 +232,8 @@ class HandOver(Message, frozen=True):
     over: bool = False
     released: dict[LongName, AnyTick] | None = None
     ahead: bool = False
+    altered: AnyCount = 0
+    condition: Condition = ""
 
 
 # --- on the way ---------------------------------------------------------------------------------

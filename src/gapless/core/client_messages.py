@@ -32,6 +32,24 @@ TokenMap = Annotated[dict[LongName, int], msgspec.Meta(max_length=PUBEND_COUNT_M
 
 OPENING_MAX = (1 << 63) - 1
 
+FORMERS_MAX = 64
+"""Former conditions of a subscription that are kept. While its client has not acknowledged what the
+oldest one is for, no further change is accepted."""
+
+
+class Former(msgspec.Struct, frozen=True):
+    """A condition that a named subscription had: it counts below these ticks, by pubend."""
+
+    condition: Condition
+    until: TokenMap
+
+
+Formers = Annotated[tuple[Former, ...], msgspec.Meta(max_length=FORMERS_MAX)]
+"""The former conditions of a subscription, the oldest first."""
+
+UNKNOWN = -1
+"""In place of a count: the client has never been attached to the subscription."""
+
 
 class Publish(Message, frozen=True):
     """Events for a topic. A named publisher numbers them, `sequence` is that of the first, and says
@@ -122,6 +140,8 @@ class Subscribe(Message, frozen=True):
     tokens: TokenKeeper = "client"  # the side that remembers what is consumed
     previous: BrokerName | None = None  # where it lived before, if elsewhere
     moves: int = 0  # how often it has moved
+    altered: int = UNKNOWN  # how often its condition has changed, as the client was told
+    former: Formers = ()  # the conditions before this one that may still count
 
     def __post_init__(self) -> None:
         given = (self.token is not None) + self.earliest + (self.instant is not None)
@@ -132,6 +152,8 @@ class Subscribe(Message, frozen=True):
         if not 0 <= self.subscription <= TICK_MAX or self.moves < 0:
             raise ValueError("subscriptions are numbered from 0, within 63 bits; so are moves")
         check_ticks(self.token or {})
+        for former in self.former:
+            check_ticks(former.until)
 
 
 class Subscribed(Told, frozen=True):
@@ -142,6 +164,9 @@ class Subscribed(Told, frozen=True):
     start: dict[LongName, int]  # by pubend: the first tick that counts
     behind: tuple[LongName, ...] = ()  # pubends at which it has to catch up first
     moves: int = 0
+    altered: int = 0  # how often the condition of a named subscription has changed
+    condition: Condition = ""  # with `altered`: the present one
+    former: Formers = ()
 
 
 class Unreached(Told, frozen=True):
@@ -244,6 +269,35 @@ class Forget(Message, frozen=True):
 
     request: int
     name: SubscriptionName
+
+
+class AlterSubscription(Message, frozen=True):
+    """Give a named subscription another condition, whichever client is connected to it."""
+
+    request: int
+    name: SubscriptionName
+    condition: Condition = ""
+
+
+class SubscriptionAltered(Told, frozen=True):
+    """A named subscription has another condition, from the ticks on where its last former one ends.
+
+    With a `request` it is the answer to an `AlterSubscription`. Without, it is for the client that
+    is attached under the number `subscription`, before anything that the new condition decides; the
+    client answers `AlterationNoted`."""
+
+    request: int
+    subscription: int
+    condition: Condition
+    altered: int
+    former: Formers = ()
+
+
+class AlterationNoted(Message, frozen=True):
+    """I know the condition of the subscription after this many changes, and take it along."""
+
+    subscription: int
+    altered: int
 
 
 class RetireBroker(Message, frozen=True):

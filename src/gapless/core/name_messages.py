@@ -25,6 +25,7 @@ class NameEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     owner: Name = ""
     epoch: AnyCount = 0  # of the broker that made the claim; `number` counts its claims
     number: AnyCount = 0
+    altered: AnyCount = 0  # how often its condition has changed
 
     def __post_init__(self) -> None:
         if self.moves < 0:

@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from gapless.durable.filtered_log import FilteredLog
     from gapless.durable.timing import DurableTiming
 
-    Matches = Callable[[Sequence[bytes]], Sequence[int]]
-    """Returns the indices of the events that the subscription wants, ascending."""
+    Matches = Callable[[Sequence[int], Sequence[bytes]], Sequence[int]]
+    """Returns the indices of the events, at these ticks, that the subscription wants, ascending."""
 
     Fetch = Callable[[Sequence[int]], Sequence[bytes | None]]
     """Returns the events at these ticks, None where there is none; a prefix if it stops early."""
@@ -461,7 +461,8 @@ class CatchUp:
             doubtful = [i for i in range(low, high) if knowledge.ticks[i] in self._unknown_spans]
             if self.matches is not None:
                 events = [knowledge.events[i] for i in doubtful]
-                doubtful = [doubtful[i] for i in self.matches(events)]
+                ticks = [knowledge.ticks[i] for i in doubtful]
+                doubtful = [doubtful[i] for i in self.matches(ticks, events)]
             chosen = sorted({*chosen, *doubtful})
         return tuple(knowledge.ticks[i] for i in chosen), knowledge.events.pick(chosen)
 

@@ -145,6 +145,10 @@ class Consolidated:
         self._next_records.add(settled, takers)
         return self._write(now)
 
+    def flush(self, now: Instant) -> list[Effect]:
+        """Write what waits, without waiting for more."""
+        return self._write(now, in_haste=True)
+
     def _write(self, now: Instant, *, in_haste: bool = False) -> list[Effect]:
         """Write the waiting records, unless a write is under way or they may wait longer."""
         if self._writes or self.delivered == self.log.written:

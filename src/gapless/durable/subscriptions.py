@@ -32,6 +32,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from gapless.core.client_messages import FORMERS_MAX, Former
 from gapless.core.effects import Delete, Effect, Persist, Put, Tell, Write
 from gapless.core.errors import UsageError, quoted
 from gapless.core.identity import BrokerName, Instant, PubendName, SubscriptionName, TopicName
@@ -71,7 +72,8 @@ def is_name(name: str) -> bool:
 def size_of(definition: Definition, since: Mapping[str, int]) -> int:
     """The bytes of a subscription whose number clients determine; they are kept in memory."""
     texts = 2 * len(definition.name.encode()) + len(definition.condition.encode())
-    return texts + PUBEND_BYTES * len(since)
+    former = sum(len(each.condition.encode()) for each in definition.former)
+    return texts + former + PUBEND_BYTES * len(since) * (1 + len(definition.former))
 
 
 class SubscriptionPersisted(Message, frozen=True):
@@ -85,7 +87,8 @@ class SubscriptionPersisted(Message, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """The definition of a subscription; it does not change while the subscription lives here."""
+    """The definition of a subscription. While it lives here its condition may change (`alter`), and
+    so may what hand-overs need."""
 
     name: SubscriptionName
     topic: TopicName
@@ -97,6 +100,8 @@ class Definition:
     first: int = 0  # its moves when it was made here; a later copy has more
     previous: BrokerName | None = None  # the broker it came from, which has not forgotten it yet
     registrar: BrokerName | None = None  # the broker that records its home; None: none yet
+    altered: int = 0  # how often its condition has changed
+    former: tuple[Former, ...] = ()  # what it was before, the oldest first; the last one stays
 
     @property
     def is_found(self) -> bool:
@@ -134,12 +139,14 @@ class DurableSubscription:
 
     def encode(self) -> bytes:
         fields = asdict(self.definition) | {"number": self.number, "since": self.since}
+        fields["former"] = [[each.condition, each.until] for each in self.definition.former]
         return json.dumps(fields, sort_keys=True).encode()
 
     @classmethod
     def decode(cls, fact: bytes, released: Token) -> DurableSubscription:
         fields = json.loads(fact)
         number, since = fields.pop("number"), fields.pop("since")
+        fields["former"] = tuple(Former(*each) for each in fields.get("former", ()))
         return cls(number, Definition(**fields), since, released, released)
 
 
@@ -244,11 +251,43 @@ class DurableSubscriptions:
         then: tuple[Effect, ...] = (),
         otherwise: tuple[Effect, ...] = (),
     ) -> list[Effect]:
-        """Replace the definition under the same name and number, as a hand-over needs it."""
+        """Replace the definition under the same name and number, as hand-overs and changes of the
+        condition need it."""
         subscription = self._by_name[definition.name]
+        before, since = subscription.definition, subscription.since
+        self.sizes.give_back(before.owner, size_of(before, since))
+        self.sizes.take(definition.owner, size_of(definition, since))
         subscription.definition = definition
         fact = Put(DEFINITIONS, definition.name, subscription.encode())
         return [Persist((fact,), then, otherwise)]
+
+    def altered(self, name: SubscriptionName, condition: str, until: dict[str, int]) -> Definition:
+        """The definition with another condition from these ticks on. Former conditions that only
+        counted for what is acknowledged are left out."""
+        subscription = self._by_name[name]
+        before, released = subscription.definition, subscription.released
+        needed = [
+            each
+            for each in before.former
+            if any(tick > released.get(pubend) for pubend, tick in each.until.items())
+        ]
+        return replace(
+            before,
+            condition=condition,
+            altered=before.altered + 1,
+            former=(*needed, Former(before.condition, until)),
+            registrar=None,
+        )
+
+    def refuse_change(self, name: SubscriptionName, condition: str) -> str:
+        """Why the condition may not become this one now; empty if it may."""
+        subscription = self._by_name[name]
+        wanted = self.altered(name, condition, dict(subscription.since))
+        if len(wanted.former) > FORMERS_MAX:
+            return f"{FORMERS_MAX} conditions of it count for events that are not acknowledged"
+        more = size_of(wanted, subscription.since)
+        more -= size_of(subscription.definition, subscription.since)
+        return self.sizes.refusal(wanted.owner, more) if more > 0 else ""
 
     def settle_move(self, name: SubscriptionName) -> list[Effect]:
         """Record that the previous broker has forgotten it."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gapless.testing.actors.durable_clients import DurableSubscriber
     from gapless.testing.actors.founders import Founder
     from gapless.testing.actors.jobs import Job
+    from gapless.testing.actors.operators import Operator
     from gapless.testing.options import Options
     from gapless.testing.world import World
 
@@ -36,7 +37,7 @@ class Faults:
         self,
         world: World,
         options: Options,
-        clients: Sequence[Publisher | Subscriber | DurableSubscriber | Founder | Job],
+        clients: Sequence[Publisher | Subscriber | DurableSubscriber | Founder | Job | Operator],
         end: Instant,
     ) -> None:
         self._world = world

@@ -22,11 +22,44 @@ from gapless.core.ticks import Span
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gapless.core.client_messages import TokenKeeper
+    from gapless.core.client_messages import Former, TokenKeeper
     from gapless.core.identity import ClientName, PubendName, SubscriptionName
 
 Ticks = dict["PubendName", int]
 """By pubend: a position."""
+
+
+@dataclass(slots=True)
+class Conditions:
+    """The conditions of a named subscription, as a client was told: by tick, which one decides."""
+
+    current: str
+    altered: int = 0
+    former: tuple[Former, ...] = ()
+
+    def note(self, altered: int, current: str, former: tuple[Former, ...]) -> None:
+        """A broker says how often it has changed. What is older than all that it says stays."""
+        if altered >= max(1, self.altered):
+            self.former = (*self.before(former), *former)
+            self.altered, self.current = altered, current
+
+    def before(self, former: tuple[Former, ...]) -> tuple[Former, ...]:
+        """Our conditions that ended before the first of these: the broker has dropped them."""
+        first = former[0]
+        if first in self.former:
+            return self.former[: self.former.index(first)]
+        return tuple(
+            each
+            for each in self.former
+            if all(tick <= first.until.get(pubend, 0) for pubend, tick in each.until.items())
+        )
+
+    def at(self, pubend: PubendName, tick: int) -> str:
+        ended = (each for each in self.former if tick < each.until.get(pubend, 0))
+        return next((each.condition for each in ended), self.current)
+
+    def copy(self) -> Conditions:
+        return Conditions(self.current, self.altered, self.former)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +77,10 @@ class Named:
 
     name: SubscriptionName
     birth: Birth = field(default_factory=Birth)
+    conditions: Conditions = field(default_factory=lambda: Conditions(""))
+    """As its client was told, on the connections that it listened to."""
+    is_late: bool = False
+    """Has a change of its condition reached it late, because it was moving just then?"""
     keeper: TokenKeeper = "client"
     origin: Ticks = field(default_factory=dict)
     """Where it started; empty until its client was told."""

@@ -19,6 +19,7 @@ from gapless.testing.actors.clients import MILLISECOND, PublisherPlan, Subscribe
 from gapless.testing.actors.durable_plans import DurablePlan, draw_durables
 from gapless.testing.actors.founders import FounderPlan, draw_founders
 from gapless.testing.actors.job_plans import JobPlan, draw_jobs
+from gapless.testing.actors.operators import OperatorPlan, draw_operators
 from gapless.testing.links import LinkOptions
 from gapless.testing.shapes import draw_network, draw_retention, show_network
 from gapless.testing.workload import draw_condition
@@ -98,6 +99,7 @@ class Options:
     check_every: int
     """After how many steps a broker checks its invariants; half of a run's time if after each."""
     founders: tuple[FounderPlan, ...] = ()
+    operators: tuple[OperatorPlan, ...] = ()
 
     def lines(self) -> list[str]:
         """Every option, one a line."""
@@ -163,7 +165,12 @@ def draw_options(seed: int, dice: random.Random, network: Network | None = None)
     rates = {**options.fault_rates, **draw_lost_stamp(seed, options)}
     config = draw_slices(seed, options.config)
     return replace(
-        options, founders=founders, publishers=publishers, fault_rates=rates, config=config
+        options,
+        founders=founders,
+        publishers=publishers,
+        fault_rates=rates,
+        config=config,
+        operators=draw_operators(seed, conditions) if options.durables else (),
     )
 
 

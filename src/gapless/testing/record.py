@@ -23,6 +23,7 @@ from gapless.core.ticks import Tick, pubend_number_of
 from gapless.filters.filter import Filter
 from gapless.testing.founded import Founded
 from gapless.testing.ledger import Ledger
+from gapless.testing.named import Conditions
 from gapless.testing.openings import Openings
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class Subscription:
     condition: str
     order: Order
     broker: BrokerName = field(default_factory=lambda: BrokerName(""))
-    filter: Filter = field(init=False)
+    conditions: Conditions = field(init=False)
+    """As its client was told on this connection, and had been told before."""
     start: dict[PubendName, int] = field(default_factory=dict)
     position: dict[PubendName, int] = field(default_factory=dict)
     """By pubend: everything below is settled."""
@@ -79,7 +81,13 @@ class Subscription:
     """Where it gets deliveries of its own, until it has caught up."""
 
     def __post_init__(self) -> None:
-        self.filter = Filter.parse(self.condition)
+        before = self.named.conditions if self.named is not None else None
+        self.conditions = before.copy() if before is not None else Conditions(self.condition)
+
+    @property
+    def filter(self) -> Filter:
+        """What it wants now."""
+        return Filter.parse(self.conditions.current)
 
     def __str__(self) -> str:
         name = f" {self.named}" if self.named else ""
@@ -128,6 +136,8 @@ class Record:
     early_releases: int = 0
     """Chops by which a named subscription lost what it had not acknowledged, as the policy says."""
     deliveries: int = 0
+    alterations: list[tuple[Named, int, dict[str, int]]] = field(default_factory=list)
+    """Changes of conditions that a caller was told: whose, the count of changes, and the ticks."""
     _matches: dict[tuple[str, bytes], bool] = field(default_factory=dict)
 
     founded: Founded = field(default_factory=Founded)
@@ -163,23 +173,25 @@ class Record:
     def pubends_of(self, topic: TopicName) -> list[PubendName]:
         return [pubend.name for pubend in self.network.topic[topic].pubends]
 
-    def matches(self, subscription: Subscription, encoded: bytes) -> bool:
+    def matches(self, subscription: Subscription, pubend: PubendName, tick: int) -> bool:
         """Brute force, by evaluating the condition; no index, no digest, nobody's word."""
-        key = subscription.condition, encoded
-        answer = self._matches.get(key)
+        condition, encoded = (
+            subscription.conditions.at(pubend, tick),
+            self.logs[pubend].events[tick],
+        )
+        answer = self._matches.get((condition, encoded))
         if answer is None:
-            answer = subscription.filter.matches(self.publications[encoded].attributes)
-            self._matches[key] = answer
+            parsed = Filter.parse(condition)
+            answer = parsed.matches(self.publications[encoded].attributes)
+            self._matches[condition, encoded] = answer
         return answer
 
     def wanted(
         self, subscription: Subscription, pubend: PubendName, start: int, end: int
     ) -> list[int]:
         """The durable ticks of a span that this subscription is to get, ascending."""
-        log = self.logs[pubend]
-        return [
-            tick for tick in log.between(start, end) if self.matches(subscription, log.events[tick])
-        ]
+        some = self.logs[pubend].between(start, end)
+        return [tick for tick in some if self.matches(subscription, pubend, tick)]
 
     def has_retention(self, topic: TopicName) -> bool:
         """May events of the topic be released before they are acknowledged?"""
@@ -212,6 +224,11 @@ class Record:
         attached = [each.named for each in self.live() if each.topic == topic and each.named]
         ends = [max(named.assured.get(pubend, 0), named.origin[pubend]) for named in attached]
         return log.between(log.chopped, min(ends, default=1 << 63))
+
+    def last_named(self, name: str) -> Named | None:
+        """The present life of this name, or the last one."""
+        lives = [each.named for each in self.subscriptions.values() if each.named]
+        return next((each for each in reversed(lives) if each.name == name), None)
 
     def sessions(self, named: Named) -> list[Subscription]:
         """All sessions of a named subscription, in the order they were asked for."""

@@ -23,7 +23,9 @@ from gapless.testing.actors.clients import Publisher, Subscriber
 from gapless.testing.actors.durable_clients import DurableSubscriber
 from gapless.testing.actors.founders import Founder
 from gapless.testing.actors.jobs import Job
+from gapless.testing.actors.operators import Operator
 from gapless.testing.checkers.across_sessions import AcrossSessions
+from gapless.testing.checkers.alterations import Alterations
 from gapless.testing.checkers.bounded_memory import BoundedMemory
 from gapless.testing.checkers.bounded_steps import BoundedSteps
 from gapless.testing.checkers.catalogues import Catalogues, ToldIsDurable
@@ -78,6 +80,7 @@ CHECKERS: tuple[type[Checker], ...] = (
     NoUnjustGap,
     StartPoints,
     AcrossSessions,
+    Alterations,
     Gaps,
     Releases,
     ToldIsDurable,
@@ -85,7 +88,7 @@ CHECKERS: tuple[type[Checker], ...] = (
 )
 """All that watch every run; `EverythingArrives` is asked in the liveness phase."""
 
-Actor = Publisher | Subscriber | DurableSubscriber | Founder | Job
+Actor = Publisher | Subscriber | DurableSubscriber | Founder | Job | Operator
 
 PATIENCE = 12
 """How many of the longest waits of the configuration the liveness phase may take."""
@@ -215,6 +218,7 @@ def play(world: World, options: Options) -> None:
         *(Job(world, plan) for plan in options.jobs),
     ]
     clients += [Founder(world, plan, clients.append) for plan in options.founders]
+    clients += [Operator(world, plan, durables) for plan in options.operators]
     end = Instant(world.now + options.duration)
     Faults(world, options, clients, end)
     pause = options.config.heartbeat

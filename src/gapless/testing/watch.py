@@ -18,6 +18,7 @@ from gapless.core.client_messages import (
     Receipt,
     Refused,
     Subscribed,
+    SubscriptionAltered,
 )
 from gapless.core.effects import Append, Chop
 from gapless.core.identity import ClientName, PubendName
@@ -137,6 +138,9 @@ class Watch:
                 self._deliver(client, message)
             case Subscribed():
                 self._begin(self.record.subscriptions[client, message.subscription], message)
+            case SubscriptionAltered(request=0, altered=altered):
+                changed = self.record.subscriptions[client, message.subscription]
+                changed.conditions.note(altered, message.condition, message.former)
             case CaughtUp(number, pubend) | FellBehind(number, pubend):
                 self._switch(self.record.subscriptions[client, number], pubend, message)
             case Ended():
@@ -157,6 +161,9 @@ class Watch:
             raise Violation("a start for each pubend", f"{subscription}: {message.start}")
         for checker in self._with("begun"):
             checker.begun(subscription, message)
+        if message.altered:
+            conditions = subscription.conditions
+            conditions.note(message.altered, message.condition, message.former)
         subscription.start, subscription.position = start, dict(start)
         subscription.behind = {PubendName(pubend) for pubend in message.behind}
         subscription.live = True

@@ -23,6 +23,8 @@ from gapless.core.broker_messages import (
 )
 from gapless.core.client_messages import (
     Acknowledge,
+    AlterationNoted,
+    AlterSubscription,
     CaughtUp,
     Consumed,
     Deliveries,
@@ -39,6 +41,7 @@ from gapless.core.client_messages import (
     RetireBroker,
     Subscribe,
     Subscribed,
+    SubscriptionAltered,
     Unreached,
     Unsubscribe,
 )
@@ -108,6 +111,9 @@ CLIENTS: tuple[type[Message], ...] = (
     Forget,
     RetireBroker,
     Consumed,
+    AlterSubscription,
+    SubscriptionAltered,
+    AlterationNoted,
 )
 
 TOPICS: tuple[type[Message], ...] = (

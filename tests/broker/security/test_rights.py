@@ -35,6 +35,7 @@ from gapless.core.client_messages import (
     Refused,
     Subscribe,
     Subscribed,
+    SubscriptionAltered,
     Unreached,
     Unsubscribe,
 )
@@ -75,7 +76,7 @@ from tests.broker.stage import publication
 
 ANSWERS = {
     Receipt, PublisherPosition, Refused, Subscribed, Ended, Deliveries, Lost, CaughtUp, FellBehind,
-    Unreached, Done, Committed, ProducerPosition, RangeRead, Positions,
+    Unreached, Done, SubscriptionAltered, Committed, ProducerPosition, RangeRead, Positions,
     TopicList, TopicNews, TopicQuestion, Roster,
 }  # fmt: skip
 """What brokers send, to clients and, of topics, to each other; it is not for clients to send."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from gapless.broker.logs import logger
 from gapless.broker.security.rights import name_refusal, refusal
 from gapless.broker.security.tls import Tls, brokers_in, common_name, is_expired
-from gapless.core.client_messages import Acknowledge, Forget, Refused
+from gapless.core.client_messages import Acknowledge, AlterSubscription, Forget, Refused
 from gapless.core.errors import AccessError, GaplessError, ProtocolError
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ class Access:
         assert link.principal is not None, "I1"
         name, rights = link.principal.name, link.principal.rights
         refused = refusal(rights, message)
-        if refused is None and isinstance(message, Forget | Acknowledge) and message.name:
+        named = Forget | Acknowledge | AlterSubscription
+        if refused is None and isinstance(message, named) and message.name:
             known = node.durable.subscriptions.get(message.name)
             # What is another's, or nowhere, goes to the node: it answers both alike, after the
             # same way to the registrar of the name.

@@ -26,6 +26,8 @@ from msgspec.structs import replace
 
 from gapless.core.client_messages import (
     Acknowledge,
+    AlterationNoted,
+    AlterSubscription,
     Consumed,
     Forget,
     Publish,
@@ -76,6 +78,8 @@ NEEDS: dict[type[Message], Need | None] = {
     PublisherQuery: Need(Right.PUBLISH),
     Subscribe: Need(Right.SUBSCRIBE),
     Forget: None,  # names no topic: `name_refusal`
+    AlterSubscription: None,
+    AlterationNoted: None,
     Acknowledge: None,  # of subscriptions of the same connection, which were allowed; or by name
     Unsubscribe: None,
     Consumed: None,
@@ -203,9 +207,12 @@ def begin_refusal(rights: Rights, head: Mapping[str, str | int]) -> Refused | No
     return Refused(request, problem, ASK)
 
 
-def name_refusal(rights: Rights, message: Forget | Acknowledge, topic: str) -> Refused | None:
-    """The same for the end of a durable subscription of one's own, on this topic, and for what is
-    acknowledged under its name. Whether one of somebody else may be ended the node decides."""
+def name_refusal(
+    rights: Rights, message: Forget | Acknowledge | AlterSubscription, topic: str
+) -> Refused | None:
+    """The same for the end of a durable subscription of one's own, on this topic, for what is
+    acknowledged under its name, and for its change. Whether one of somebody else may be ended or
+    changed the node decides."""
     if rights.may(Right.SUBSCRIBE, topic) or rights.may(Right.ADMINISTER, topic):
         return None
     return Refused(

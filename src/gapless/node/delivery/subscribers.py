@@ -138,6 +138,17 @@ class Subscribers:
             self.durable_count -= 1
             self._remove(place, key)
 
+    def alter_durable(self, key: Key, topic: TopicName, condition: Filter) -> None:
+        """A durable subscription has another condition from now on."""
+        place: tuple[TopicName, Order] = (topic, "publisher")
+        audience, owner = self.audiences[place], self._owners.get(key, "")
+        self.meter.remove(place, owner, audience.condition_of(key))
+        self.meter.add(place, owner, condition)
+        audience.remove(key)
+        audience.add(key, condition)
+        if key[1] in self.sessions:
+            audience.attach(key[1])
+
     def attach(self, session: Session) -> None:
         """A client is attached to a durable subscription."""
         number, topic = session.subscription.number, session.subscription.definition.topic

@@ -179,7 +179,7 @@ class Registry:
         if now.home != question.sender or claim <= (now.epoch, now.number):
             return now
         self.floor = max(self.floor, now.moves + 2)
-        return replace(now, moves=self.floor, owner=question.owner, epoch=claim[0], number=claim[1])
+        return NameEntry(question.sender, self.floor, question.owner, *claim)
 
     def is_news(self, now: NameEntry | None, known: NameEntry | None) -> bool:
         """Does the second say more than the first? Nobody takes the name of another by saying that
@@ -190,7 +190,7 @@ class Registry:
             return True
         if known.owner not in ("", now.owner):
             return known.rank == now.rank and not now.owner  # whose it is was not known
-        return known.rank > now.rank
+        return (known.rank, known.altered) > (now.rank, now.altered)
 
     def _writes(self, name: SubscriptionName, entry: NameEntry | None) -> tuple[Write, ...]:
         """A floor that was raised goes along: by an end, or by a claim at the new floor."""
@@ -219,7 +219,7 @@ def newer(one: NameEntry | None, other: NameEntry | None) -> NameEntry | None:
     """Which of two statements holds."""
     if one is None or other is None:
         return one or other
-    return one if one.rank >= other.rank else other
+    return one if (one.rank, one.altered) >= (other.rank, other.altered) else other
 
 
 def is_same_life(known: NameEntry | None, entry: NameEntry | None) -> bool:

@@ -28,6 +28,8 @@ from gapless.core.broker_messages import (
 )
 from gapless.core.client_messages import (
     Acknowledge,
+    AlterationNoted,
+    AlterSubscription,
     Consumed,
     Ended,
     Forget,
@@ -60,6 +62,7 @@ from gapless.node.durable.streams import Streams
 from gapless.node.durable.subscription_requests import SubscriptionRequests
 from gapless.node.reads.ranges import Ranges
 from gapless.node.service import Service
+from gapless.node.subscriptions.alterations import AlterationPersisted, Alterations
 from gapless.node.subscriptions.attachments import Attachments, Created, Left
 from gapless.node.subscriptions.catch_ups import Assured
 from gapless.node.subscriptions.homes import Homes
@@ -118,6 +121,7 @@ class DurableService(Service):
         Created,
         Assured,
         Left,
+        AlterationPersisted,
         Noted,
         TopicGone,
         ClockPersisted,
@@ -137,11 +141,12 @@ class DurableService(Service):
         self.named = NamedSubscriptions(context, subscribers)
         self.subscriptions = self.named.subscriptions
         self.attachments = Attachments(context, subscribers, self.named)
-        self.moves = Moves(context, self.attachments)
+        self.alterations = Alterations(context, self.attachments, self.interests)
+        self.moves = Moves(context, self.attachments, self.alterations)
         registry = context.parts.registry(
             context.name, context.network, context.config, context.store, self.named.entry
         )
-        self.homes = Homes(context, self.attachments, registry)
+        self.homes = Homes(context, self.attachments, self.alterations, registry)
         self.streams = Streams(
             context,
             subscribers,
@@ -243,6 +248,11 @@ class DurableService(Service):
                 return self.homes.acknowledge(client, message, now)
             case Forget():
                 return self.homes.forget(client, message, now)
+            case AlterSubscription():
+                return self.homes.alter(client, message, now)
+            case AlterationNoted():
+                self.alterations.note(client, message)
+                return []
             case _ if isinstance(message, TransactionRequest):
                 return self.producers.receive(client, message, now)
             case _ if isinstance(message, RosterRequest):
@@ -274,6 +284,7 @@ class DurableService(Service):
         self.requests.disconnect(client, now)
         self._note_contact(client, now)
         self.attachments.disconnect(client)
+        self.alterations.disconnect(client)
         return []
 
     def _note_contact(self, client: ClientName, now: Instant) -> None:
@@ -339,6 +350,8 @@ class DurableService(Service):
                 return self.attachments.persisted(message)
             case Left():
                 return self.homes.left(message, now)
+            case AlterationPersisted():
+                return self.alterations.persisted(message, now)
             case Noted():
                 return self.homes.noted(message, now)
             case TopicGone():
@@ -363,7 +376,7 @@ class DurableService(Service):
         if not self.requests.is_quiet or self.subscribers.dropped or self.interests.has_news:
             return False
         has_work = self.named.table.has_work(Work.TELL_HOME, Work.CONFIRM)
-        return not has_work and self.streams.is_quiet
+        return not has_work and self.streams.is_quiet and self.alterations.is_quiet
 
     def settle(self, now: Instant) -> list[Effect]:
         """Pass on what was asked for, start what can start, and drop what no one wants any more."""
@@ -374,8 +387,12 @@ class DurableService(Service):
             self.interests.unsubscribe(topic, key, now)
         effects = self.requests.resume(now)
         effects += self.interests.update(now)
+        effects += self.alterations.settle(now)
         effects += self.streams.settle(now)
         effects += self.homes.settle(now)
+        effects += self.alterations.settle(now)
+        if self.named.reports:
+            effects += self.streams.settle(now)
         effects += self.requests.begin(now)
         for topic, _ in (*dropped, *self.subscribers.dropped):
             if topic in self.streams.merges and not self.subscribers.wants(topic, "total"):
@@ -385,13 +402,15 @@ class DurableService(Service):
     @property
     def deadline(self) -> Instant | None:
         busy = self.streams, self.interests, self.named, self.attachments.catch_ups
-        return earliest([each.deadline for each in (*busy, self.moves, self.homes)])
+        return earliest(
+            [each.deadline for each in (*busy, self.moves, self.homes, self.alterations)]
+        )
 
     def fire(self, now: Instant) -> list[Effect]:
         effects = self.interests.fire(now)
         effects += self.streams.wake(now) + self.named.fire(now)
         self.attachments.catch_ups.fire(now)
-        return effects + self.moves.fire(now) + self.homes.fire(now)
+        return effects + self.moves.fire(now) + self.homes.fire(now) + self.alterations.fire(now)
 
     # --- figures, invariants ---------------------------------------------------------------------
 
@@ -431,6 +450,7 @@ class DurableService(Service):
         self.named.check(portion)
         self.attachments.check(portion)
         self.moves.check()
+        self.alterations.check()
         self.homes.check(portion)
 
     @property

@@ -88,17 +88,20 @@ class SubscriptionRequests:
                 message = replace(message, previous=None, moves=0)
             if self.homes.must_look(message, is_doubted=is_doubted):
                 return self.homes.look(client, message, now)
+            stale = self.attachments.drop_stale(message)
             attached = self.attachments.attach(client, message)
             if attached is not None:
-                return attached
+                return stale + attached
             if message.previous in (None, self.streams.name):
                 record = self.attachments.table.get(name)
                 grant = record.grant if record is not None else None
                 if grant is None:
                     refused = self._refuse_durable(client, message)
-                    return refused or self.homes.claim(client, message, now)
+                    return stale + (refused or self.homes.claim(client, message, now))
                 # The name is ours: one claim for one life.
                 message = replace(message, previous=None, moves=grant.moves)
+            self._await_start(client, message, condition, now)
+            return stale
         self._await_start(client, message, condition, now)
         return []
 
@@ -137,14 +140,30 @@ class SubscriptionRequests:
         ):
             problem = "a subscription that comes from another broker needs a token and its name"
             return refuse(client, message, problem, "Give the token, and where it was last.")
-        return self._refuse_token(client, message, now)
+        return self._refuse_former(client, message, now) or self._refuse_token(client, message, now)
+
+    def _refuse_former(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
+        """Where former conditions are none, or ended at ticks that cannot be."""
+        topic = self.network.topic[message.topic]
+        for former in message.former:
+            try:
+                Filter.parse(former.condition)
+            except FilterError as error:
+                return refuse(client, message, error.problem, error.remedy)
+            if refused := self.tokens.doubt(message.request, topic, former.until, now):
+                return [Send(client, refused)]
+        return []
 
     def _refuse_durable(self, client: ClientName, message: Subscribe) -> list[Effect]:
         """Where there is no room for it, so that its name is not claimed for nothing."""
         assert message.name is not None
         owner = self.subscribers.clients[client].owner
         wanted = Definition(
-            name=message.name, topic=message.topic, condition=message.condition, owner=owner
+            name=message.name,
+            topic=message.topic,
+            condition=message.condition,
+            owner=owner,
+            former=message.former,
         )
         since = {str(each.name): 0 for each in self.network.topic[message.topic].pubends}
         problem = self.attachments.named.subscriptions.refusal(wanted, since)
@@ -189,6 +208,7 @@ class SubscriptionRequests:
         """Go on with the subscriptions whose names are free, or come from another broker."""
         effects: list[Effect] = []
         for client, message in self.homes.take_ready():
+            effects += self.attachments.drop_stale(message)
             attached = self.attachments.attach(client, message)  # it may have come meanwhile
             if attached is not None:
                 effects += attached
@@ -284,6 +304,8 @@ class SubscriptionRequests:
             return self.homes.claim(client, message, now)
         taken = {name: self.streams.subends[name].taken for name in first}
         since = {name: max(taken[name], tick) for name, tick in first.items()}
+        for former in message.former:  # what lies before its end is asked for as a whole
+            since = {name: max(tick, former.until.get(name, 0)) for name, tick in since.items()}
         number, effects = self.attachments.create(client, message, since, taken, now)
         key = (client, message.subscription)
         if number is None:

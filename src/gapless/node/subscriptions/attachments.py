@@ -99,7 +99,14 @@ class Attachments:
         if not self.subscribers.clients[client].may_use(definition.owner, definition.topic):
             problem = f"not allowed to use the subscription name {quoted(message.name)}"
             return [Send(client, Refused(message.request, problem, "Use another name."))]
-        if (definition.topic, definition.condition) != (message.topic, message.condition):
+        if message.name in self.named.changing or message.altered > definition.altered:
+            problem = f"the condition of {quoted(message.name)} changes just now"
+            refused = Refused(message.request, problem, "Try again.", retry=True)
+            return [Send(client, refused)]
+        is_behind = 0 <= message.altered < definition.altered  # it was attached before the change
+        if definition.topic != message.topic or (
+            definition.condition != message.condition and not is_behind
+        ):
             problem = (
                 f"subscription {quoted(message.name)} is on topic {quoted(definition.topic)} with "
                 f"condition {quoted(definition.condition)}"
@@ -117,6 +124,20 @@ class Attachments:
         if message.previous not in (None, self.name) and message.moves > definition.moves:
             self.table.come_back(message.name, message)
         return self._open(subscription, client, message.request, message.subscription, start)
+
+    def drop_stale(self, message: Subscribe) -> list[Effect]:
+        """Let go of a copy whose client comes back from another broker, where the condition has
+        changed: what is written here after the change is of the old condition."""
+        assert message.name is not None
+        known, record = self.named.subscriptions.get(message.name), self.table.get(message.name)
+        if known is None or record is None or message.previous in (None, self.name):
+            return []
+        definition = known.definition
+        is_same = (message.altered, message.condition) == (definition.altered, definition.condition)
+        if is_same or message.altered < definition.altered or record.phase is not Phase.LIVE:
+            return []
+        is_older = message.moves > definition.moves and message.name not in self.named.changing
+        return self.move_out(message.name, ()) if is_older else []
 
     def _wait_for_it(self, created: int, client: ClientName, message: Subscribe) -> list[Effect]:
         """Attach this client, and no other, when the subscription is durable. Its number on that
@@ -165,7 +186,13 @@ class Attachments:
         told = {pubend: start.get(pubend) for pubend in subscription.since}
         moves = subscription.definition.moves
         behind = tuple(sorted(session.behind))
-        effects += session.open(Subscribed(request, number, told, behind, moves))
+        definition = subscription.definition
+        changes = (
+            (definition.altered, definition.condition, definition.former)
+            if definition.altered
+            else ()
+        )
+        effects += session.open(Subscribed(request, number, told, behind, moves, *changes))
         self.catch_ups.stir_session(name)
         return effects
 
@@ -216,6 +243,8 @@ class Attachments:
             first=moves,
             previous=previous,
             registrar=registrar_of(self.network, message.name) if previous is None else None,
+            altered=max(message.altered, 0),
+            former=message.former,
         )
         start = self._start(message, since)
         number = self.named.subscriptions.next_number

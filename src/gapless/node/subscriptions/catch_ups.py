@@ -95,7 +95,8 @@ class CatchUps:
         self._spent = 0  # work, of the budget
         self._made: Made = {}  # messages, in this step
         self._windows = WindowCache(context.config.catch_up_shared_bytes_max)
-        self._groups: dict[tuple[PubendName, Filter], CatchUpGroup] = {}  # while anyone is behind
+        self._groups: dict[tuple[PubendName, Filter, int | None], CatchUpGroup] = {}
+        """By condition, while any session is behind."""
         self._later: dict[Key, None] = {}  # to go on in the next step
         self._due: Instant | None = None  # when that is
 
@@ -165,6 +166,15 @@ class CatchUps:
                 effects += session.fall_behind(pubend, self.catch_up(session, pubend, start))
                 self.stir_session(session.subscription.definition.name)
         return effects
+
+    def begin_again(self, name: SubscriptionName) -> None:
+        """The condition has changed: what is behind reads on alone, from where it is."""
+        session = self._session(name)
+        assert session is not None
+        for pubend, catch_up in list(session.behind.items()):
+            session.behind[pubend] = self.catch_up(session, pubend, catch_up.position)
+            self.turns.leave((name, pubend))
+        self.stir_session(name)
 
     def assured(self, message: Assured) -> list[Effect]:
         """The start of a session is durable: its client may be told."""
@@ -288,15 +298,19 @@ class CatchUps:
         subscription = session.subscription
         condition = self.named.filters[subscription.number]
 
-        def matches(events: Sequence[bytes]) -> list[int]:
+        def matches(ticks: Sequence[int], events: Sequence[bytes]) -> list[int]:
             attributes = self.attributes_of(EventBatch.join(events))
-            return [index for index, each in enumerate(attributes) if condition.matches(each)]
+            condition_at = partial(self.named.condition_at, subscription, pubend)
+            pairs = enumerate(zip(ticks, attributes, strict=True))
+            return [index for index, (tick, each) in pairs if condition_at(tick).matches(each)]
 
         log = self.logs.get(pubend)
+        # What it took under a former condition is its own.
+        alone = subscription.number if subscription.definition.former else None
         source = CatchUpSource(
             self.named.streams[pubend].log,
             None if log is None else partial(self._fetch, log),
-            self._groups.setdefault((pubend, condition), CatchUpGroup(self._windows)),
+            self._groups.setdefault((pubend, condition, alone), CatchUpGroup(self._windows)),
             partial(self.released_of, pubend),
         )
         taker = Taker(subscription.number, subscription.since[pubend], matches)

@@ -28,7 +28,14 @@ from typing import TYPE_CHECKING, get_args
 
 from msgspec.structs import replace
 
-from gapless.core.client_messages import Acknowledge, Done, Forget, Refused, Subscribe
+from gapless.core.client_messages import (
+    Acknowledge,
+    AlterSubscription,
+    Done,
+    Forget,
+    Refused,
+    Subscribe,
+)
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
 from gapless.core.identity import ClientName, Instant, SubscriptionName
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
     from gapless.node.context import Context
     from gapless.node.delivery.connections import ClientConnection
     from gapless.node.directory.registry import Registry
+    from gapless.node.subscriptions.alterations import Alterations
     from gapless.node.subscriptions.attachments import Attachments, Left
 
 
@@ -54,7 +62,7 @@ administer all topics."""
 
 
 WANTS: tuple[Want, ...] = get_args(Want)
-NameRequest = Subscribe | Forget | Acknowledge
+NameRequest = Subscribe | Forget | Acknowledge | AlterSubscription
 """What clients ask about a name."""
 
 
@@ -93,12 +101,19 @@ class Question:
 class Homes:
     """The questions of one broker. See the module docstring."""
 
-    def __init__(self, context: Context, attachments: Attachments, registry: Registry) -> None:
+    def __init__(
+        self,
+        context: Context,
+        attachments: Attachments,
+        alterations: Alterations,
+        registry: Registry,
+    ) -> None:
         self.name = context.name
         self.network = context.network
         self.config = context.config
         self.routing = context.routing
         self.attachments = attachments
+        self.alterations = alterations
         self.named = attachments.named
         self.registry = registry
         self.epoch = context.epoch
@@ -161,6 +176,17 @@ class Homes:
         name = message.name
         if name is None or self._may_end(client, name):
             return self.attachments.acknowledge(client, message, now)
+        if self._may_end_leaving(client, name) or registrar_of(self.network, name) is None:
+            return refuse_unknown(client, message)
+        if not may_exist(name):
+            return refuse_unknown(client, message)
+        return self._look(name, client, message, now)
+
+    def alter(self, client: ClientName, message: AlterSubscription, now: Instant) -> list[Effect]:
+        """Change the condition of a subscription, here or at its home."""
+        name = message.name
+        if self._may_end(client, name):
+            return self.alterations.begin(client, message, now)
         if self._may_end_leaving(client, name) or registrar_of(self.network, name) is None:
             return refuse_unknown(client, message)
         if not may_exist(name):
@@ -367,6 +393,8 @@ class Homes:
             if self._may_end(client, message.name):  # it came here meanwhile
                 if isinstance(message, Forget):
                     return self.attachments.forget(client, message)
+                if isinstance(message, AlterSubscription):
+                    return self.alterations.begin(client, message, now)
                 return self.attachments.acknowledge(client, message, now)
             may_end = entry is not None and who.may_end(entry.owner, EVERY_TOPIC)
             if entry is None or entry.home == self.name or not may_end:
@@ -380,7 +408,10 @@ class Homes:
             problem = f"not allowed to use the subscription name {quoted(message.name)}"
             return [Send(client, Refused(message.request, problem, "Use another name."))]
         elif entry.home == self.name or (
-            message.token is not None and message.tokens == "client" and entry.owner == who.owner
+            message.token is not None
+            and message.tokens == "client"
+            and entry.owner == who.owner
+            and entry.altered <= max(message.altered, 0)  # else only its home knows all conditions
         ):
             previous = None if entry.home == self.name else entry.home
             self.ready.append((client, replace(message, previous=previous, moves=entry.moves)))
@@ -410,6 +441,8 @@ class Homes:
         known = self.named.subscriptions.get(told.name)
         assert told.known is not None
         if known is None or known.definition.moves != told.known.moves:
+            return []
+        if known.definition.altered != told.known.altered:
             return []
         moves = told.known.moves
         if entry is not None and entry.home == self.name:
@@ -475,7 +508,9 @@ def may_exist(name: SubscriptionName) -> bool:
     return 0 < len(name.encode()) <= KEY_BYTES_MAX
 
 
-def refuse_unknown(client: ClientName, message: Forget | Acknowledge) -> list[Effect]:
+def refuse_unknown(
+    client: ClientName, message: Forget | Acknowledge | AlterSubscription
+) -> list[Effect]:
     problem = f"there is no subscription {quoted(message.name)} of yours"
     remedy = "Check the name, and who you are connected as."
     return [Send(client, Refused(message.request, problem, remedy))]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import Instant, SubscriptionName
     from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.context import Context
+    from gapless.node.subscriptions.alterations import Alterations
     from gapless.node.subscriptions.attachments import Attachments
 
 
@@ -45,12 +46,15 @@ class Moves:
     """The subscriptions that arrived at one broker and that their old broker has not forgotten
     yet."""
 
-    def __init__(self, context: Context, attachments: Attachments) -> None:
+    def __init__(
+        self, context: Context, attachments: Attachments, alterations: Alterations
+    ) -> None:
         self.name = context.name
         self.network = context.network
         self.config = context.config
         self.routing = context.routing
         self.attachments = attachments
+        self.alterations = alterations
         self.named = attachments.named
         self.table = attachments.table
         self.holds: list[ReleaseHold] = []  # for our own relays, which pass them up
@@ -145,6 +149,7 @@ class Moves:
                 moves=each.moves,
                 owner=known.definition.owner if known is not None else "",
                 released=positions(known) if known is not None else None,
+                altered=known.definition.altered if known is not None else 0,
             )
             effects += self.send(message, now)
         return effects
@@ -210,8 +215,13 @@ class Moves:
         if arrival is not None and arrival.previous != message.sender:
             return []  # the broker where it was before comes first; the sender asks again
         acknowledged = known.acknowledged
-        if any(tick < acknowledged.get(each) for each, tick in (message.released or {}).items()):
-            return self.send(replace(answer, released=dict(acknowledged), ahead=True), now)
+        if name in self.named.changing:
+            return []  # the sender asks again
+        own_altered = known.definition.altered
+        shown = (message.released or {}).items()
+        if own_altered > message.altered or any(t < acknowledged.get(each) for each, t in shown):
+            ahead = replace(answer, released=dict(acknowledged), ahead=True, altered=own_altered)
+            return self.send(replace(ahead, condition=known.definition.condition), now)
         self.forget(name)
         then = tuple(self.send(replace(answer, done=True), now))
         moved = Moved(message.sender, message.moves, known.definition.owner)
@@ -231,6 +241,8 @@ class Moves:
         known = self.named.subscriptions.get(message.subscription)
         if known is None or message.moves < known.definition.first:
             return []  # the message is about an earlier life
+        if message.altered > known.definition.altered:
+            self.alterations.adopt(message.subscription, message.condition, message.altered, now)
         token = self.attachments.known(known, message.released or {})
         return self.named.subscriptions.acknowledge(message.subscription, token, now)
 

@@ -72,6 +72,9 @@ class NamedSubscriptions:
         self.table = Table(self.subscriptions)
         self.streams: Machines[PubendName, Consolidated] = Machines()
         self.filters: dict[int, Filter] = {}
+        self._former_filters: dict[int, list[Filter]] = {}  # of those whose condition has changed
+        self.held: set[PubendName] = set()  # nothing is taken from these streams for a moment
+        self.changing: set[SubscriptionName] = set()  # a change of the condition is being written
         self._moving: dict[SubscriptionName, Moved] = {}  # may not be durable yet
         self.reports: dict[PubendName, None] = {}  # pubends at which positions have moved
         for subscription in self.subscriptions.all():
@@ -79,7 +82,7 @@ class NamedSubscriptions:
 
     def _take_in(self, subscription: DurableSubscription) -> None:
         definition = subscription.definition
-        condition = self.filters[subscription.number] = Filter.parse(definition.condition)
+        condition = self._read_conditions(subscription)
         starts = {PubendName(pubend): tick for pubend, tick in subscription.since.items()}
         for pubend in starts:
             if pubend not in self.streams:
@@ -91,6 +94,45 @@ class NamedSubscriptions:
         owner = definition.owner
         self.subscribers.add_durable(key, definition.topic, condition, young, owner)
 
+    def _read_conditions(self, subscription: DurableSubscription) -> Filter:
+        number, definition = subscription.number, subscription.definition
+        self.filters[number] = Filter.parse(definition.condition)
+        self._former_filters.pop(number, None)
+        if definition.former:
+            former = [Filter.parse(each.condition) for each in definition.former]
+            self._former_filters[number] = former
+        return self.filters[number]
+
+    def condition_at(
+        self, subscription: DurableSubscription, pubend: PubendName, tick: int
+    ) -> Filter:
+        """The condition that decides about an event at this tick."""
+        number = subscription.number
+        former = subscription.definition.former
+        for each, condition in zip(former, self._former_filters.get(number, ()), strict=True):
+            if tick < each.until.get(pubend, 0):
+                return condition
+        return self.filters[number]
+
+    def change(self, subscription: DurableSubscription) -> None:
+        """From what is delivered now on, another condition decides."""
+        condition = self._read_conditions(subscription)
+        key = (DURABLE, subscription.number)
+        self.subscribers.alter_durable(key, subscription.definition.topic, condition)
+
+    def hold(self, pubends: set[PubendName]) -> None:
+        """Take nothing more from these streams, and from all others again."""
+        freed = sorted(self.held - pubends)
+        self.held = pubends
+        self.reports.update((pubend, None) for pubend in freed if pubend in self.streams)
+
+    def begin_change(self, name: SubscriptionName) -> None:
+        """A change of the condition is being written: no client is attached meanwhile."""
+        self.changing.add(name)
+
+    def end_change(self, name: SubscriptionName) -> None:
+        self.changing.discard(name)
+
     def survivors(self, topic: TopicName) -> dict[tuple[str, int], Filter]:
         """The subscriptions of a topic that outlived a restart, for the leaf."""
         some = self.subscriptions.of_topic(topic)
@@ -100,7 +142,7 @@ class NamedSubscriptions:
 
     def is_full(self, pubend: PubendName) -> bool:
         stream = self.streams.get(pubend)
-        return stream is not None and stream.is_full
+        return stream is not None and (stream.is_full or pubend in self.held)
 
     def position(self, pubend: PubendName, taken: int) -> tuple[int, int]:
         """The ticks up to which a stream is delivered and released here; `taken` without named
@@ -216,7 +258,8 @@ class NamedSubscriptions:
         known = self.subscriptions.get(name)
         if known is None:
             return None
-        return NameEntry(self.name, known.definition.moves, known.definition.owner)
+        definition = known.definition
+        return NameEntry(self.name, definition.moves, definition.owner, altered=definition.altered)
 
     def moved(self, name: SubscriptionName) -> Moved | None:
         """The broker to which a subscription went that was here, if it is known."""
@@ -241,6 +284,7 @@ class NamedSubscriptions:
         key = (DURABLE, subscription.number)
         self.subscribers.remove_durable(key, subscription.definition.topic)
         self.filters.pop(subscription.number, None)
+        self._former_filters.pop(subscription.number, None)
 
     # --- writes, time, invariants -----------------------------------------------------------------
 

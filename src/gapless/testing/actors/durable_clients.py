@@ -20,7 +20,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import (
+    FORMERS_MAX,
+    UNKNOWN,
     Acknowledge,
+    AlterationNoted,
     Consumed,
     Deliveries,
     Done,
@@ -30,13 +33,14 @@ from gapless.core.client_messages import (
     Refused,
     Subscribe,
     Subscribed,
+    SubscriptionAltered,
     Unsubscribe,
 )
 from gapless.core.identity import BrokerName, ClientName
 from gapless.testing.actors.clients import MILLISECOND
 from gapless.testing.actors.durable_plans import Phase, Slot, draw_birth, returning_token
 from gapless.testing.actors.inbox import Inbox
-from gapless.testing.named import Named
+from gapless.testing.named import Conditions, Named
 from gapless.testing.record import Subscription
 
 if TYPE_CHECKING:
@@ -164,11 +168,14 @@ class DurableSubscriber:
             return
         if slot.named is None:
             birth = draw_birth(self._world, slot.wish.topic)
-            slot.named = Named(name=slot.wish.name, birth=birth, keeper=slot.wish.tokens)
+            conditions = Conditions(slot.wish.condition)
+            slot.named = Named(
+                name=slot.wish.name, birth=birth, keeper=slot.wish.tokens, conditions=conditions
+            )
             slot.tokens.clear()
         slot.phase = Phase.ASKED
         self._number += 1
-        wish, birth = slot.wish, slot.named.birth
+        wish, birth, conditions = slot.wish, slot.named.birth, slot.named.conditions
         is_new = not slot.named.origin
         has_moved = not is_new and slot.home != self._broker and wish.tokens == "client"
         choices = ("all", "all", "token", "nothing")
@@ -182,7 +189,7 @@ class DurableSubscriber:
             wish.topic,
             self._number,
             self._number,
-            wish.condition,
+            conditions.current,
             name=wish.name,
             token=token,
             earliest=is_new and birth.at == "earliest",
@@ -190,6 +197,8 @@ class DurableSubscriber:
             tokens=wish.tokens,
             previous=slot.home if is_told else None,
             moves=slot.moves if is_told else 0,
+            altered=UNKNOWN if is_new else conditions.altered,
+            former=conditions.former[-FORMERS_MAX:],
         )
         slot.session = self._record(message, slot.named)
         self._send(message)
@@ -234,6 +243,11 @@ class DurableSubscriber:
                 if slot := self._slot_of(number):
                     slot.phase, slot.home, slot.has_gone = Phase.ATTACHED, self._broker, False
                     slot.moves = message.moves
+                    self._note(slot)
+            case SubscriptionAltered(request=0, subscription=number):
+                if slot := self._slot_of(number):
+                    self._note(slot)
+                    self._send(AlterationNoted(number, message.altered))
             case Ended(number):
                 self._ended(number, has_gone=message.elsewhere)
             case Refused():
@@ -243,6 +257,21 @@ class DurableSubscriber:
             case _:
                 return
         self._take_later()
+
+    def _note(self, slot: Slot) -> None:
+        """Take over what this connection has told of the condition."""
+        assert slot.session
+        assert slot.named
+        before, after = slot.named.conditions, slot.session.conditions
+        if after.altered > before.altered:
+            self._world.reached["a client was told of another condition"] += 1
+            for each in after.former[len(after.before(after.former)) :]:
+                ends = each.until.items()
+                consumed = slot.named.token
+                if each not in before.former and any(t < consumed.get(p, 0) for p, t in ends):
+                    self._world.reached["a change came late"] += 1
+                    slot.named.is_late = True
+        slot.named.conditions = after.copy()
 
     def _ended(self, number: int, *, has_gone: bool) -> None:
         slot = self._slot_of(number)

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from struct import iter_unpack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gapless.core.client_messages import Former
 from gapless.core.identity import BrokerName, PubendName, TopicName
+from gapless.testing.named import Conditions
 from gapless.testing.record import Subscription
 from gapless.testing.trace import show_tick
 
@@ -51,9 +53,19 @@ class FilteredLogs:
                 condition=fields["condition"],
                 order="publisher",
             )
+            if fields["altered"]:
+                self._take_over(subscription, name, fields)
             for pubend, since in fields["since"].items():
                 found += self._compare(subscription, PubendName(pubend), since, records[pubend])
         return found
+
+    def _take_over(self, subscription: Subscription, name: str, fields: dict[str, Any]) -> None:
+        """The former conditions that the disk has, and the older ones that the client knows."""
+        former = tuple(Former(*each) for each in fields["former"])
+        named = self._record.last_named(name)
+        older = named.conditions.before(former) if named is not None else ()
+        changes = Conditions(fields["condition"], fields["altered"], (*older, *former))
+        subscription.conditions = changes
 
     def _scan(self, pubend: PubendName) -> Iterator[tuple[int, dict[int, int]]]:
         """By tick: the takers of an event, and the tick that each took before it."""

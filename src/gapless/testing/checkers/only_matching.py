@@ -26,6 +26,6 @@ class OnlyMatching(Checker):
             raise self.violated(f"{where}, where the log has nothing durable")
         if logged != encoded:
             raise self.violated(f"{where}, and it is not what was published")
-        if not self.record.matches(subscription, encoded):
+        if not self.record.matches(subscription, pubend, tick):
             attributes = self.record.publications[encoded].attributes
             raise self.violated(f"{where}, which does not match: {attributes}")

@@ -42,9 +42,8 @@ class TotalOrder(Checker):
 
     def _shared(self, mine: Subscription, other: Subscription) -> list[tuple[str, int]]:
         """What `mine` was given of that which both are to get."""
-        logs = self.record.logs
         return [
             (pubend, tick)
             for pubend, tick in mine.delivered
-            if tick >= other.start[pubend] and self.record.matches(other, logs[pubend].events[tick])
+            if tick >= other.start[pubend] and self.record.matches(other, pubend, tick)
         ]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from copy import copy
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gapless.core.effects import Effect, Persist
+from gapless.core.effects import Effect, Persist, Put
 from gapless.core.identity import Instant
+from gapless.core.ticks import PUBEND_BITS
 from gapless.durable.catch_up import CatchUp, LostSpan
 from gapless.durable.consolidated import Consolidated, SubscriptionBatch
 from gapless.durable.hand_over import Arrival, ForgetRequest
-from gapless.durable.subscriptions import DurableSubscriptions
+from gapless.durable.subscriptions import DEFINITIONS, DurableSubscriptions
 from gapless.knowledge.pubend import Pubend
 from gapless.knowledge.relay import Relay
 from gapless.node.parts import Parts
@@ -24,10 +26,13 @@ if TYPE_CHECKING:
     from gapless.core.identity import SubscriptionName, TopicName
     from gapless.core.token import Token
     from gapless.durable.catch_up import CatchUpSource, Taker
-    from gapless.durable.subscriptions import DurableSubscription
+    from gapless.durable.subscriptions import Definition, DurableSubscription
     from gapless.durable.timing import DurableTiming
     from gapless.knowledge.neighbours import Outgoing
     from gapless.knowledge.subend import Settled
+
+EARLIER = 100_000 << PUBEND_BITS
+"""A tenth of a second, in ticks."""
 
 
 class ReleasesDelivered(Pubend):
@@ -141,6 +146,33 @@ class ForgetsSurvivors(DurableSubscriptions):
         return []
 
 
+class AltersInMemory(DurableSubscriptions):
+    """Does not write down that a condition has changed."""
+
+    def redefine(
+        self,
+        definition: Definition,
+        *,
+        then: tuple[Effect, ...] = (),
+        otherwise: tuple[Effect, ...] = (),
+    ) -> list[Effect]:
+        effects = super().redefine(definition, then=then, otherwise=otherwise)
+        if not definition.altered:
+            return effects
+        first = definition.former[0].condition
+        written = copy(self._by_name[definition.name])
+        written.definition = dataclasses.replace(definition, condition=first, altered=0, former=())
+        return [Persist((Put(DEFINITIONS, definition.name, written.encode()),), then, otherwise)]
+
+
+class AltersAtOtherTicks(DurableSubscriptions):
+    """Says that a condition has changed a little earlier than it has."""
+
+    def altered(self, name: SubscriptionName, condition: str, until: dict[str, int]) -> Definition:
+        earlier = {pubend: max(0, tick - EARLIER) for pubend, tick in until.items()}
+        return super().altered(name, condition, earlier)
+
+
 class NeverHandsOver(Arrival):
     """Leaves the copy at the old broker where it is."""
 
@@ -150,6 +182,8 @@ class NeverHandsOver(Arrival):
 
 
 PLANTED_DURABLES: dict[str, Parts] = {
+    "alters-in-memory": Parts(durable_subscriptions=AltersInMemory),
+    "alters-at-other-ticks": Parts(durable_subscriptions=AltersAtOtherTicks),
     "releases-delivered": Parts(pubend=ReleasesDelivered),
     "assures-before-durable": Parts(durable_subscriptions=AssuresBeforeDurable),
     "forgets-acknowledgements": Parts(durable_subscriptions=ForgetsAcknowledgements),
