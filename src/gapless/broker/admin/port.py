@@ -3,13 +3,18 @@
 It runs on the broker's own loop, so that it also tells whether that loop still turns. Without the
 `console` extra there is no admin port, which is logged, and the broker works all the same.
 With security it speaks TLS, and only to those who bring a token with the right to administer all
-topics (`Authorization: Bearer TOKEN`). Without, it answers whoever reaches it and names it as it is
-named (`for_host`). How many may be connected, and for how long: `broker.connections`.
+topics (`Authorization: Bearer TOKEN`). Probes need none for `/health` and `/ready`, which say a
+word and nothing else; nor does `/metrics`, where that was chosen. Without security it answers
+whoever reaches it and names it as it is named (`for_host`).
+A port that is in use does not keep a broker from starting: it takes any free one and says so.
+How many may be connected, and for how long: `broker.admin.connections`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import socket
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -19,7 +24,7 @@ from gapless.broker.logs import logger
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -46,6 +51,10 @@ PATHS = {
     "/subscriptions": "the durable subscriptions that live here, as JSON",
     "/metrics": "what matters of the figures, for Prometheus",
 }
+
+
+PROBES = frozenset({"/health", "/ready"})
+"""What needs no token."""
 
 
 class Subject(Protocol):
@@ -75,6 +84,8 @@ class Admin:
         access: Access | None = None,
         check: Callable[[str, str], None] = lambda *_: None,
         hosts: Iterable[str] = (),
+        *,
+        is_metrics_open: bool = False,
     ) -> Self | None:
         """`check` raises if it may not listen there; `hosts`: names under which others reach it."""
         try:
@@ -82,41 +93,57 @@ class Admin:
 
             app: ASGIApp = make_app(subject)
             known = frozenset(each.lower().rstrip(".") for each in (*hosts, at[0]))
-            app = guarded(app, access) if access else for_host(app, known)
+            free = {*PROBES, "/metrics"} if is_metrics_open else PROBES
+            app = guarded(app, access, free) if access else for_host(app, known)
             connections = AdminConnections(app, access.tls.admin if access else None)
         except ImportError as error:
             logger.warning(
                 "no admin port", extra={"reason": error, "remedy": "pip install gapless[console]"}
             )
             return None
-        family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
-        listener = socket.socket(family)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(at)
-            check(show_endpoint(*listener.getsockname()[:2]), "--admin")
-            listener.listen(BACKLOG)  # now: who is told the address may ask at once
-        except UsageError:
-            listener.close()
-            raise
-        except OSError as error:
-            listener.close()
-            raise UsageError(
-                f"cannot listen on {show_endpoint(*at)} for the admin port: {error.strerror}",
-                "Stop what uses it, or give another address with --admin (port 0: any).",
-            ) from error
-        return cls(connections, listener)
+        return cls(connections, listen(at, check))
 
     async def close(self) -> None:
         await self._connections.close()
 
 
-def guarded(app: ASGIApp, access: Access) -> ASGIApp:
-    """The same, for those who may administer; others get a refusal, and not at once."""
+def listen(at: tuple[str, int], check: Callable[[str, str], None]) -> socket.socket:
+    """A socket that listens there, or at any free port if that one is in use."""
+    try:
+        return listen_at(at, check)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE and at[1]:
+            with contextlib.suppress(OSError):
+                return listen_at((at[0], 0), check)
+        raise UsageError(
+            f"cannot listen on {show_endpoint(*at)} for the admin port: {error.strerror}",
+            "Stop what uses it, or give another address with --admin (port 0: any).",
+        ) from error
+
+
+def listen_at(at: tuple[str, int], check: Callable[[str, str], None]) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in at[0] else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(at)
+        check(show_endpoint(*listener.getsockname()[:2]), "--admin")
+        listener.listen(BACKLOG)  # now: who is told the address may ask at once
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def guarded(app: ASGIApp, access: Access, free: Collection[str]) -> ASGIApp:
+    """The same, for those who may administer; others get a refusal, and not at once. The paths in
+    `free` are for everybody."""
     from starlette.datastructures import Headers
     from starlette.responses import PlainTextResponse
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in free:
+            await app(scope, receive, send)
+            return
         given = Headers(scope=scope).get("authorization", "")
         kind, _, token = given.partition(" ")
         principal = access.by_proof(token.strip()) if kind.lower() == "bearer" else None
