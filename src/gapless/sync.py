@@ -355,6 +355,7 @@ class Client(Entered[asynchronous.Client]):
     acknowledge = blocking(asynchronous.Client.acknowledge)
     unsubscribe = blocking(asynchronous.Client.unsubscribe)
     retire = blocking(asynchronous.Client.retire)
+    why = blocking(asynchronous.Client.why)
 
     create_topic = blocking(asynchronous.Client.create_topic)
     delete_topic = blocking(asynchronous.Client.delete_topic)

@@ -29,6 +29,7 @@ from gapless.broker.addresses import (
     show_endpoint,
     write_addresses,
 )
+from gapless.broker.admin.inquiry import EventInquiry
 from gapless.broker.admin.subscriptions import SubscriptionFigures
 from gapless.broker.clock import TimedSubscribers
 from gapless.broker.dialler import Dialler
@@ -134,6 +135,7 @@ class Broker:
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         quotas.durable = owned(node)
         self._figures = SubscriptionFigures(node)
+        self.inquiry = EventInquiry(node, self.access)
         self._disk = Disk(volume, self._pump.carry_out, self.fail)
         self._admin: Admin | None = None
         try:

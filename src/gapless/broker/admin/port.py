@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from gapless.broker.addresses import show_endpoint
 from gapless.broker.logs import logger
-from gapless.core.errors import UsageError
+from gapless.core.errors import FilterError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from gapless.broker.admin.connections import AdminConnections
+    from gapless.broker.admin.inquiry import EventInquiry
     from gapless.broker.security.access import Access
 
 BACKLOG = 128
 """Connections that the system holds until they are taken."""
 
+TICK_DIGITS_MAX = 19
 DESCRIBED_AT_ONCE = 100
 """Subscriptions that are looked at in one turn of the loop."""
 
@@ -51,6 +53,10 @@ PATHS = {
     "/subscriptions": "the durable subscriptions that live here, as JSON",
     "/metrics": "what matters of the figures, for Prometheus",
 }
+INQUIRIES = {
+    "/why?topic=T&pubend=P&tick=N&subscription=S": "what it knows of the way of an event",
+    "/find?topic=T&where=CONDITION": "the newest events at this broker that match",
+}
 
 
 PROBES = frozenset({"/health", "/ready"})
@@ -61,6 +67,7 @@ class Subject(Protocol):
     """What is shown."""
 
     is_ready: bool
+    inquiry: EventInquiry
 
     def statistics(self) -> dict[str, Any]: ...
     def subscription_names(self) -> list[str]: ...
@@ -224,7 +231,9 @@ def make_app(subject: Subject) -> Starlette:
     from gapless.broker.admin.metrics import written
 
     async def index(_: Request) -> Response:
-        return PlainTextResponse("".join(f"{path}  {what}\n" for path, what in PATHS.items()))
+        return PlainTextResponse(
+            "".join(f"{path}  {what}\n" for path, what in {**PATHS, **INQUIRIES}.items())
+        )
 
     async def health(_: Request) -> Response:
         return PlainTextResponse("alive\n")
@@ -247,6 +256,24 @@ def make_app(subject: Subject) -> Starlette:
         text = await asyncio.to_thread(written, figures, shown)  # long with many pubends
         return AnyResponse(text, media_type=CONTENT_TYPE_LATEST)
 
+    async def why(request: Request) -> Response:
+        asked = request.query_params
+        names = ("topic", "pubend", "tick", "subscription")
+        if missing := [each for each in names if not asked.get(each)]:
+            return PlainTextResponse(f"give {', '.join(missing)}\n", status_code=400)
+        if not asked["tick"].isdecimal() or len(asked["tick"]) > TICK_DIGITS_MAX:
+            return PlainTextResponse("tick is a number\n", status_code=400)
+        topic, pubend, tick, name = (asked[each] for each in names)
+        return JSONResponse(subject.inquiry.way(topic, pubend, int(tick), name))
+
+    async def find(request: Request) -> Response:
+        asked = request.query_params
+        try:
+            matching = await subject.inquiry.find(asked.get("topic", ""), asked.get("where", ""))
+        except FilterError as error:
+            return PlainTextResponse(f"{error.problem}\n{error.caret()}\n", status_code=400)
+        return JSONResponse(matching)
+
     return Starlette(
         routes=[
             Route("/", index),
@@ -255,5 +282,7 @@ def make_app(subject: Subject) -> Starlette:
             Route("/statistics", statistics),
             Route("/subscriptions", subscriptions),
             Route("/metrics", metrics),
+            Route("/why", why),
+            Route("/find", find),
         ]
     )
