@@ -359,6 +359,7 @@ class Client(Entered[asynchronous.Client]):
     unsubscribe = blocking(asynchronous.Client.unsubscribe)
     alter_subscription = blocking(asynchronous.Client.alter_subscription)
     retire = blocking(asynchronous.Client.retire)
+    why = blocking(asynchronous.Client.why)
 
     create_topic = blocking(asynchronous.Client.create_topic)
     delete_topic = blocking(asynchronous.Client.delete_topic)

@@ -68,6 +68,27 @@ def test_a_first_user_serves_subscribes_publishes_and_looks(tmp_path: Path) -> N
     assert "gapless serve" in gone.stderr
 
 
+def test_status_says_that_there_is_no_admin_port_and_why(tmp_path: Path) -> None:
+    with serving(tmp_path, "--admin", "none"):
+        shown = gapless("status", "--data", str(tmp_path))
+        state = "state=no admin port (it was switched off by --admin none)"
+        assert (state in shown.stdout, shown.returncode) == (True, 1)
+        listed = gapless("subscriptions", "--data", str(tmp_path))
+        assert "serve has no admin port (it was switched off" in listed.stderr
+        assert listed.returncode == 1
+    gone = gapless("status", "--data", str(tmp_path))
+    assert "no answer" in gone.stdout
+
+
+def test_a_second_broker_on_a_machine_says_where_its_admin_port_is(tmp_path: Path) -> None:
+    with serving(tmp_path / "1"):
+        taken = json.loads((tmp_path / "1" / "serve" / "address.json").read_text())["admin"]
+        with serving(tmp_path / "2", "--admin", taken) as (_, process):
+            line = told(process)
+            assert line.startswith("the admin port is at 127.0.0.1:")
+            assert line.rstrip().endswith(f"{taken} is in use")
+
+
 def test_a_file_under_a_name_is_published_once_however_often_it_is_run(tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text('{"i": 0, "x": null}\n\n{"i": 1}\n')

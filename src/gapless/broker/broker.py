@@ -29,6 +29,7 @@ from gapless.broker.addresses import (
     show_endpoint,
     write_addresses,
 )
+from gapless.broker.admin.inquiry import EventInquiry
 from gapless.broker.admin.subscriptions import SubscriptionFigures
 from gapless.broker.clock import TimedSubscribers
 from gapless.broker.dialler import Dialler
@@ -92,6 +93,8 @@ class Broker:
         self.folder = settings.data / name
         self.address = ""
         self.admin_address: str | None = None
+        self.admin_problem = "" if settings.admin else "it was switched off by --admin none"
+        """Why there is no admin port, or why it is not where it was to be."""
         self.access: Access | None = None
         self.started_at = clock.read()
         self.is_ready = False
@@ -133,6 +136,7 @@ class Broker:
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         quotas.durable = owned(node)
         self._figures = SubscriptionFigures(node)
+        self.inquiry = EventInquiry(node, self.access)
         self._disk = Disk(volume, self._pump.carry_out, self.fail)
         self._admin: Admin | None = None
         try:
@@ -232,7 +236,8 @@ class Broker:
                 await self._admin.close()
             raise
         told = {"listen": self.address, "admin": self.admin_address, "process": os.getpid()}
-        write_addresses(self.folder, told | {"url": self.url})
+        told |= {"url": self.url, "admin_problem": self.admin_problem}
+        write_addresses(self.folder, told)
 
     async def _serve(self) -> None:
         """Take connections. Two processes that start at once may both have the address so far: who
@@ -250,9 +255,22 @@ class Broker:
             from gapless.broker.admin.port import Admin
 
             at = parse_address(self.settings.admin)
-            hosts = self.settings.admin_hosts
-            self._admin = await Admin.open(self, at, self.access, self._check_exposure, hosts)
+            self._admin = await Admin.open(
+                self,
+                at,
+                self.access,
+                self._check_exposure,
+                self.settings.admin_hosts,
+                is_metrics_open=self.settings.metrics_open,
+            )
             self.admin_address = self._admin.address if self._admin else None
+            if self._admin is None:
+                self.admin_problem = "gapless[console] is not installed"
+            elif at[1] and parse_address(self._admin.address)[1] != at[1]:
+                wanted = show_endpoint(*at)
+                self.admin_problem = f"{wanted} is in use"
+                extra = {"wanted": wanted, "instead": self.admin_address}
+                logger.warning("the admin port is elsewhere", extra=extra)
 
     def _check_exposure(self, endpoint: str, option: str) -> None:
         check_exposure(

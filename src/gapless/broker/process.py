@@ -120,6 +120,10 @@ async def serve(
         admin = f", admin at {scheme}://{broker.admin_address}" if broker.admin_address else ""
         with contextlib.suppress(OSError):  # nobody reads it: no reason not to serve
             tell(f"broker {broker.name!r} is ready at {broker.url}{admin}")
+            if broker.admin_problem and broker.settings.admin:
+                where = f"the admin port is at {broker.admin_address}"
+                where = where if broker.admin_address else "there is no admin port"
+                tell(f"{where}: {broker.admin_problem}")
             if broker.access is None and is_loopback(broker.address):
                 tell(NO_SECURITY)
         tell_manager("READY=1")

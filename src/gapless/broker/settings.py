@@ -28,14 +28,20 @@ class Settings:
     `address.json` in its folder, where neighbours with the same data folder find it."""
 
     admin: str | None = field(default="127.0.0.1:7118", metadata=BASIC)
-    """Where health, statistics and metrics are served; the option `none` switches them off."""
+    """Where health, statistics, metrics and the console are served; the option `none` switches them
+    off. If the port is in use, any free one is taken; `address.json` says which."""
 
     admin_hosts: tuple[str, ...] = ()
     """Host names that admin requests may use, besides addresses and `localhost`. Without security a
     request for any other host is refused, so that no web page can read the answers through a host
     name of its own. With security, certificate and token protect the port."""
 
-    metrics_subscriptions_max: int = field(default=200, metadata=BASIC)
+    metrics_open: bool = False
+    """Whether `/metrics` needs no token where there is security: whoever reaches the admin port, on
+    loopback unless `admin` says otherwise, may read it, names of topics and subscriptions
+    included."""
+
+    metrics_subscriptions_max: int = 200
     """Durable subscriptions that have metrics of their own, those that were made first. For others
     there is `gapless_subscriptions_unlisted`; `gapless subscriptions` shows all."""
 

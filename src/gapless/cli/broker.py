@@ -16,6 +16,7 @@ from gapless.cli.serve import (
     Insecure,
     LogJson,
     LogLevel,
+    MetricsOpen,
     none_or,
 )
 
@@ -49,6 +50,7 @@ def broker(
     ] = None,
     admin: AdminAddress = "127.0.0.1:0",
     admin_host: AdminHosts = None,
+    metrics_open: MetricsOpen = False,
     data: Data = DATA,
     insecure: Insecure = False,
     config: SettingsFile = None,
@@ -80,6 +82,7 @@ def broker(
         listen=listen,
         admin=none_or(admin),
         admin_hosts=tuple(admin_host or ()),
+        metrics_open=metrics_open,
         insecure=insecure,
         security_folder=network.parent,
         join=join,

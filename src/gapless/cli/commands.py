@@ -30,6 +30,7 @@ from gapless.cli.subscriptions import subscriptions
 from gapless.cli.topic import topic
 from gapless.cli.unsubscribe import unsubscribe
 from gapless.cli.up import up
+from gapless.cli.why import why
 from gapless.version import __version__
 
 app = typer.Typer(
@@ -42,7 +43,9 @@ app = typer.Typer(
 )
 for command in (serve, broker):
     app.command()(command)
-for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, retire, bench, up):
+for connecting in (
+    publish, subscribe, subscriptions, unsubscribe, read, status, why, retire, bench, up,
+):  # fmt: skip
     app.command()(with_credentials(connecting))
 app.command()(check)
 app.command(name="hand-over")(hand_over)

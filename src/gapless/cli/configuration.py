@@ -30,6 +30,7 @@ OPTIONS = {
     "listen": "listen",
     "admin": "admin",
     "admin_hosts": "admin_host",
+    "metrics_open": "metrics_open",
     "insecure": "insecure",
     "security": "security",
     "topics": "topic",
@@ -41,7 +42,9 @@ OPTIONS = {
 PATHS = ("data", "security")
 """Options whose values are relative to the folder of the settings file."""
 
-PLACES = ("data", "listen", "admin", "admin_hosts", "security_folder", "insecure", "join")
+PLACES = (
+    "data", "listen", "admin", "admin_hosts", "metrics_open", "security_folder", "insecure", "join",
+)  # fmt: skip
 """Settings of a process that have options of their own."""
 
 BASIC_MARK = "{basic}"
@@ -116,7 +119,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def option_kinds() -> dict[str, str]:
-    flags, lists = ("insecure", "log_json"), ("admin_hosts", "topics")
+    flags, lists = ("insecure", "log_json", "metrics_open"), ("admin_hosts", "topics")
     return {
         name: "bool" if name in flags else "list" if name in lists else "str" for name in OPTIONS
     }

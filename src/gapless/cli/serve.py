@@ -31,10 +31,18 @@ AdminHosts = Annotated[
         help="A host name that admin requests may use where there is no security; repeatable.",
     ),
 ]
+MetricsOpen = Annotated[
+    bool,
+    typer.Option(
+        "--metrics-open",
+        help="With security: /metrics needs no token, for whoever reaches the admin port.",
+    ),
+]
 AdminAddress = Annotated[
     str,
     typer.Option(
-        metavar="HOST:PORT", help="Where /health, /statistics and /metrics are served, or none."
+        metavar="HOST:PORT",
+        help="Where /health, /statistics and /metrics are served, or none.",
     ),
 ]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON objects, one a line.")]
@@ -76,6 +84,7 @@ def serve(
     ] = "127.0.0.1:7117",
     admin: AdminAddress = "127.0.0.1:7118",
     admin_host: AdminHosts = None,
+    metrics_open: MetricsOpen = False,
     data: Data = DATA,
     security: Security = None,
     insecure: Insecure = False,
@@ -116,6 +125,7 @@ def serve(
         listen=listen,
         admin=none_or(admin),
         admin_hosts=tuple(admin_host or ()),
+        metrics_open=metrics_open,
         insecure=insecure,
         security_folder=security.parent if security else Path(),
     )

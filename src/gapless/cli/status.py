@@ -93,8 +93,9 @@ def status(
         else:
             for row in rows(found):
                 say(pairs(row))
-        if not watch and not any(found.values()):
-            say("Start a broker with `gapless serve`, a network with `gapless up`.", err=True)
+        if not watch and not any(isinstance(each, dict) for each in found.values()):
+            if not any(found.values()):
+                say("Start a broker with `gapless serve`, a network with `gapless up`.", err=True)
             raise typer.Exit(1)
         if not watch:
             return
@@ -135,8 +136,9 @@ def ask_all(
 
     found: dict[str, Any | None] = {}
     for path in sorted(data.glob(f"*/{FILE}")):
-        address = admin_of(read_addresses(path.parent))
-        found[path.parent.name] = ask(address, what) if address else None
+        told = read_addresses(path.parent)
+        address = admin_of(told)
+        found[path.parent.name] = ask(address, what) if address else missing_port(told)
     if not found:
         from gapless.client.errors import LinkError
 
@@ -145,6 +147,19 @@ def ask_all(
             "Start one with `gapless serve`, or say where to ask with --admin.",
         )
     return found
+
+
+def missing_port(told: dict[str, Any]) -> str | None:
+    """Why a broker that runs cannot be asked; None if it does not run."""
+    import os
+
+    try:
+        os.kill(int(told["process"]), 0)
+    except PermissionError:
+        pass  # it is somebody else's, and runs
+    except (KeyError, ValueError, OSError):
+        return None
+    return f"no admin port ({told.get('admin_problem') or 'it tells none'})"
 
 
 def admin_of(told: dict[str, str]) -> str | None:

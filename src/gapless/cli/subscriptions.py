@@ -57,8 +57,9 @@ def subscriptions(
     """
     found = ask_all(admin, data, "subscriptions")
     for broker, answer in found.items():
-        if answer is None:
-            say(f"gapless: {broker} does not answer", err=True)
+        if not isinstance(answer, list):
+            say(f"gapless: {broker} {f'has {answer}' if answer else 'does not answer'}", err=True)
+            found[broker] = None
     if as_json:
         say(json.dumps(found, indent=2))
     if all(answer is None for answer in found.values()):

@@ -22,6 +22,7 @@ from gapless.client.subscription import Subscription
 from gapless.client.subscription_options import check_options
 from gapless.client.topics import TopicRequests
 from gapless.client.transaction import TransactionRequests
+from gapless.client.why import ADMIN_PORT, ask_why
 from gapless.core import client_messages as messages
 from gapless.core.errors import GaplessError, UsageError, WireError
 from gapless.core.events import EventBatch
@@ -31,14 +32,15 @@ from gapless.core.token import Token
 from gapless.wire.events import encode_events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Unpack
 
     from gapless.client.channel import ConnectionChange
     from gapless.client.credentials import CredentialOptions
     from gapless.client.subscription_options import Interruption, Start
+    from gapless.client.why import Explanation
     from gapless.core.client_messages import Order, TokenKeeper
-    from gapless.core.events import Value
+    from gapless.core.events import Event, Value
     from gapless.wire.framing import Bytes
 
 PUBLISH_EVENTS_MAX = 10_000
@@ -194,6 +196,36 @@ class Client(TopicRequests, TransactionRequests, RangeReads):
             f"subscription {name}",
         )
         return Token(answer.former[-1].until)
+
+    async def why(
+        self,
+        topic: str,
+        subscription: str,
+        event: str | Receipt | Event | None = None,
+        *,
+        where: str | None = None,
+        admin: Sequence[str] = (),
+    ) -> Explanation:
+        """Explain what became of an event on its way to a named subscription, and why.
+
+        `event` is `PUBEND:TICK`, or a receipt or an event; with `where` instead, it is the newest
+        event that matches this condition. `admin` are the admin ports to ask, all brokers' if the
+        network has several; without any, port 7118 at the hosts of this client's addresses. With
+        security it needs the right to administer.
+        """
+        if event is not None and not isinstance(event, str):
+            event = f"{event.pubend}:{event.tick}"
+        passport = self.channel.passport
+        usual = [str(each._replace(port=ADMIN_PORT)) for each in self.channel.addresses]
+        return await ask_why(
+            list(admin) or usual,
+            arguments.topic(topic),
+            arguments.subscription(subscription),
+            event,
+            where,
+            token=passport.hello.token,
+            context=passport.context,
+        )
 
     async def unsubscribe(self, name: str) -> None:
         """End a named subscription for good, even while a client is connected to it."""

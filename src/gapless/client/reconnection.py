@@ -83,8 +83,8 @@ class ReconnectingChannel:
         other_brokers: OtherBrokers | None = None,
     ) -> None:
         """`other_brokers`: of the channel whose request was redirected to these addresses."""
-        self._addresses = parse_addresses(addresses)
-        self._passport = passport
+        self.addresses = parse_addresses(addresses)
+        self.passport = passport
         self._on_change = on_change
         self.other_brokers = other_brokers or OtherBrokers(self._open_other)
         self._is_redirect = other_brokers is not None
@@ -113,7 +113,7 @@ class ReconnectingChannel:
         """Begin to connect."""
         if self._supervisor is not None or self._is_closed:
             raise UsageError("a client is entered once", "Connect again.")
-        self._problem = LinkError(f"no broker answers at {', '.join(map(str, self._addresses))}")
+        self._problem = LinkError(f"no broker answers at {', '.join(map(str, self.addresses))}")
         self._supervisor = asyncio.create_task(self._keep_up(), name="gapless client")
 
     async def close(self) -> None:
@@ -136,7 +136,7 @@ class ReconnectingChannel:
         other = ReconnectingChannel(
             addresses,
             patience_s=self.patience_s,
-            passport=self._passport,
+            passport=self.passport,
             on_change=self._on_change,
             other_brokers=self.other_brokers,
         )
@@ -156,11 +156,11 @@ class ReconnectingChannel:
         wait_s = RECONNECT_S
         while True:
             refusals = 0
-            for address in self._addresses:
+            for address in self.addresses:
                 try:
                     patience_s = min(self.patience_s, HELLO_S)
                     self._connection = await Connection.open(
-                        address, self._receive, self._on_lost, patience_s, self._passport
+                        address, self._receive, self._on_lost, patience_s, self.passport
                     )
                 except GaplessError as error:
                     self._problem = error
@@ -172,7 +172,7 @@ class ReconnectingChannel:
                 assert self._lost is not None
                 await asyncio.shield(self._lost)
                 break
-            if refusals == len(self._addresses):
+            if refusals == len(self.addresses):
                 self._give_up()
                 return
             await asyncio.sleep(wait_s * (0.5 + draw(1_000) / 2_000))

@@ -347,6 +347,13 @@ class FilteredLog:
             tick = back
         yield tick
 
+    def takers_at(self, tick: int) -> Sequence[int]:
+        """The subscriptions that took the event at a tick, if its record is durable and kept."""
+        if not self.start <= tick < self.end:
+            return ()
+        record = self.store.read_near(self.stream, tick).get(tick)
+        return _decode(record)[0] if record is not None else ()
+
     @property
     def has_holes(self) -> bool:
         """Has a restart found damaged records, whose takers are not known?"""

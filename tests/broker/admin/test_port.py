@@ -379,7 +379,7 @@ def test_with_security_the_admin_port_is_for_who_may_administer(tmp_path: Path) 
     async def main() -> None:
         castle = Castle(tmp_path)
         async with castle.broker(admin="127.0.0.1:0") as broker:
-            for path in ("/health", "/ready", "/statistics", "/subscriptions", "/metrics"):
+            for path in ("/statistics", "/subscriptions", "/metrics"):
                 for who, status in (("admin", 200), ("keeper", 200), ("feed", 403)):
                     assert (
                         await ask_safely(castle, broker, path, f"Bearer {castle.tokens[who]}")
@@ -392,8 +392,36 @@ def test_with_security_the_admin_port_is_for_who_may_administer(tmp_path: Path) 
                 f"Basic {castle.tokens['admin']}",
             ):
                 assert await ask_safely(castle, broker, "/metrics", authorization) == 401
+                for path in ("/health", "/ready"):
+                    assert await ask_safely(castle, broker, path, authorization) == 200
             with pytest.raises((ConnectionError, URLError)):
                 await get(broker, "/health")
+
+    run(main())
+
+
+def test_with_security_metrics_need_no_token_where_that_was_chosen(tmp_path: Path) -> None:
+    async def main() -> None:
+        castle = Castle(tmp_path)
+        async with castle.broker(admin="127.0.0.1:0", metrics_open=True) as broker:
+            assert await ask_safely(castle, broker, "/metrics", "") == 200
+            assert await ask_safely(castle, broker, "/statistics", "") == 401
+
+    run(main())
+
+
+def test_a_broker_whose_admin_port_is_taken_takes_another_and_says_which(tmp_path: Path) -> None:
+    async def main() -> None:
+        first = make_broker(tmp_path / "1", admin="127.0.0.1:0")
+        async with first:
+            assert first.admin_address is not None
+            second = make_broker(tmp_path / "2", admin=first.admin_address)
+            async with second:
+                assert second.admin_address != first.admin_address
+                assert second.admin_problem == f"{first.admin_address} is in use"
+                assert await get(second, "/ready") == (200, "ready\n")
+                told = read_addresses(tmp_path / "2" / "b")
+                assert told["admin"] == second.admin_address
 
     run(main())
 

@@ -3,23 +3,28 @@
 It runs on the broker's own loop, so that it also tells whether that loop still turns. Without the
 `console` extra there is no admin port, which is logged, and the broker works all the same.
 With security it speaks TLS, and only to those who bring a token with the right to administer all
-topics (`Authorization: Bearer TOKEN`). Without, it answers whoever reaches it and names it as it is
-named (`for_host`). How many may be connected, and for how long: `broker.connections`.
+topics (`Authorization: Bearer TOKEN`). Probes need none for `/health` and `/ready`, which say a
+word and nothing else; nor does `/metrics`, where that was chosen. Without security it answers
+whoever reaches it and names it as it is named (`for_host`).
+A port that is in use does not keep a broker from starting: it takes any free one and says so.
+How many may be connected, and for how long: `broker.admin.connections`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import socket
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from gapless.broker.addresses import show_endpoint
 from gapless.broker.logs import logger
-from gapless.core.errors import UsageError
+from gapless.core.errors import FilterError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -27,11 +32,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from gapless.broker.admin.connections import AdminConnections
+    from gapless.broker.admin.inquiry import EventInquiry
     from gapless.broker.security.access import Access
 
 BACKLOG = 128
 """Connections that the system holds until they are taken."""
 
+TICK_DIGITS_MAX = 19
 DESCRIBED_AT_ONCE = 100
 """Subscriptions that are looked at in one turn of the loop."""
 
@@ -46,12 +53,21 @@ PATHS = {
     "/subscriptions": "the durable subscriptions that live here, as JSON",
     "/metrics": "what matters of the figures, for Prometheus",
 }
+INQUIRIES = {
+    "/why?topic=T&pubend=P&tick=N&subscription=S": "what it knows of the way of an event",
+    "/find?topic=T&where=CONDITION": "the newest events at this broker that match",
+}
+
+
+PROBES = frozenset({"/health", "/ready"})
+"""What needs no token."""
 
 
 class Subject(Protocol):
     """What is shown."""
 
     is_ready: bool
+    inquiry: EventInquiry
 
     def statistics(self) -> dict[str, Any]: ...
     def subscription_names(self) -> list[str]: ...
@@ -75,6 +91,8 @@ class Admin:
         access: Access | None = None,
         check: Callable[[str, str], None] = lambda *_: None,
         hosts: Iterable[str] = (),
+        *,
+        is_metrics_open: bool = False,
     ) -> Self | None:
         """`check` raises if it may not listen there; `hosts`: names under which others reach it."""
         try:
@@ -82,40 +100,56 @@ class Admin:
 
             app: ASGIApp = make_app(subject)
             known = frozenset(each.lower().rstrip(".") for each in (*hosts, at[0]))
-            app = guarded(app, access) if access else for_host(app, known)
+            free = {*PROBES, "/metrics"} if is_metrics_open else PROBES
+            app = guarded(app, access, free) if access else for_host(app, known)
             connections = AdminConnections(app, access.tls.admin if access else None)
         except ModuleNotFoundError as error:
             remedy = "pip install 'gapless[broker]'"
             logger.warning("no admin port", extra={"reason": error, "remedy": remedy})
             return None
-        family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
-        listener = socket.socket(family)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(at)
-            check(show_endpoint(*listener.getsockname()[:2]), "--admin")
-            listener.listen(BACKLOG)  # now: who is told the address may ask at once
-        except UsageError:
-            listener.close()
-            raise
-        except OSError as error:
-            listener.close()
-            raise UsageError(
-                f"cannot listen on {show_endpoint(*at)} for the admin port: {error.strerror}",
-                "Stop what uses it, or give another address with --admin (port 0: any).",
-            ) from error
-        return cls(connections, listener)
+        return cls(connections, listen(at, check))
 
     async def close(self) -> None:
         await self._connections.close()
 
 
-def guarded(app: ASGIApp, access: Access) -> ASGIApp:
-    """The same, for those who may administer; others get a refusal, and not at once."""
+def listen(at: tuple[str, int], check: Callable[[str, str], None]) -> socket.socket:
+    """A socket that listens there, or at any free port if that one is in use."""
+    try:
+        return listen_at(at, check)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE and at[1]:
+            with contextlib.suppress(OSError):
+                return listen_at((at[0], 0), check)
+        raise UsageError(
+            f"cannot listen on {show_endpoint(*at)} for the admin port: {error.strerror}",
+            "Stop what uses it, or give another address with --admin (port 0: any).",
+        ) from error
+
+
+def listen_at(at: tuple[str, int], check: Callable[[str, str], None]) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in at[0] else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(at)
+        check(show_endpoint(*listener.getsockname()[:2]), "--admin")
+        listener.listen(BACKLOG)  # now: who is told the address may ask at once
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def guarded(app: ASGIApp, access: Access, free: Collection[str]) -> ASGIApp:
+    """The same, for those who may administer; others get a refusal, and not at once. The paths in
+    `free` are for everybody."""
     from starlette.datastructures import Headers
     from starlette.responses import PlainTextResponse
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in free:
+            await app(scope, receive, send)
+            return
         given = Headers(scope=scope).get("authorization", "")
         kind, _, token = given.partition(" ")
         principal = access.by_proof(token.strip()) if kind.lower() == "bearer" else None
@@ -196,7 +230,9 @@ def make_app(subject: Subject) -> Starlette:
     from gapless.broker.admin.metrics import written
 
     async def index(_: Request) -> Response:
-        return PlainTextResponse("".join(f"{path}  {what}\n" for path, what in PATHS.items()))
+        return PlainTextResponse(
+            "".join(f"{path}  {what}\n" for path, what in {**PATHS, **INQUIRIES}.items())
+        )
 
     async def health(_: Request) -> Response:
         return PlainTextResponse("alive\n")
@@ -219,6 +255,24 @@ def make_app(subject: Subject) -> Starlette:
         text = await asyncio.to_thread(written, figures, shown)  # long with many pubends
         return AnyResponse(text, media_type=CONTENT_TYPE_LATEST)
 
+    async def why(request: Request) -> Response:
+        asked = request.query_params
+        names = ("topic", "pubend", "tick", "subscription")
+        if missing := [each for each in names if not asked.get(each)]:
+            return PlainTextResponse(f"give {', '.join(missing)}\n", status_code=400)
+        if not asked["tick"].isdecimal() or len(asked["tick"]) > TICK_DIGITS_MAX:
+            return PlainTextResponse("tick is a number\n", status_code=400)
+        topic, pubend, tick, name = (asked[each] for each in names)
+        return JSONResponse(subject.inquiry.way(topic, pubend, int(tick), name))
+
+    async def find(request: Request) -> Response:
+        asked = request.query_params
+        try:
+            matching = await subject.inquiry.find(asked.get("topic", ""), asked.get("where", ""))
+        except FilterError as error:
+            return PlainTextResponse(f"{error.problem}\n{error.caret()}\n", status_code=400)
+        return JSONResponse(matching)
+
     return Starlette(
         routes=[
             Route("/", index),
@@ -227,5 +281,7 @@ def make_app(subject: Subject) -> Starlette:
             Route("/statistics", statistics),
             Route("/subscriptions", subscriptions),
             Route("/metrics", metrics),
+            Route("/why", why),
+            Route("/find", find),
         ]
     )

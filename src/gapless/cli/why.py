@@ -1,0 +1,127 @@
+"""`gapless why`: the way of an event to a named subscription, broker by broker."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gapless.cli.connection import check_unused, credentials
+from gapless.cli.serve import DATA
+from gapless.cli.status import DataOrNone, admin_of
+from gapless.cli.terminal import say, visible
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gapless.client.why import Explanation
+
+
+def why(
+    topic: Annotated[str, typer.Argument(help="The topic of the event.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[PUBEND:TICK] NAME", help="The event, and the name of the subscription."
+        ),
+    ],
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="CONDITION", help="Instead of PUBEND:TICK: the newest that matches."),
+    ] = None,
+    admin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Ask this admin port instead of the brokers of the data folder; repeatable.",
+        ),
+    ] = None,
+    data: DataOrNone = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Explain what became of an event on its way to a named subscription.
+
+    \b
+    gapless why trades trades/0:1838057598721694720 desk-7
+    gapless why trades --where "symbol = 'IBM'" desk-7
+
+    The answer says what each broker did with the event, and then what came of it: filtered, and
+    by which part of the condition with the values it saw; on its way; waiting for a client; sent;
+    acknowledged; released; never published. Receipts and events have their pubend and tick.
+    The exit code is 0 if the event has reached a client, and 1 otherwise.
+    """
+    import asyncio
+
+    event, name = split(words, where)
+    found = asyncio.run(ask(ports(admin, data), topic, name, event, where))
+    if as_json:
+        say(json.dumps(found.to_json(), indent=2))
+    else:
+        show(found)
+    if found.verdict not in ("sent", "acknowledged"):
+        raise typer.Exit(1)
+
+
+def split(words: list[str], where: str | None) -> tuple[str | None, str]:
+    if where is not None and len(words) == 1:
+        return None, words[0]
+    if where is None and len(words) == 2:
+        return words[0], words[1]
+    raise UsageError(
+        "which event, and which subscription?",
+        "Write `gapless why TOPIC PUBEND:TICK NAME`, or --where CONDITION instead of PUBEND:TICK.",
+    )
+
+
+def ports(admin: list[str] | None, data: Path | None) -> list[str]:
+    """The admin ports to ask: those that are given, or of the brokers of the data folder."""
+    if admin and data is not None:
+        raise UsageError("--admin and --data contradict each other", "Leave one of them out.")
+    if admin:
+        return admin
+    from gapless.broker.addresses import FILE, read_addresses
+
+    told = [read_addresses(path.parent) for path in sorted((data or DATA).glob(f"*/{FILE}"))]
+    found = [address for each in told if (address := admin_of(each))]
+    if not found:
+        raise UsageError(
+            f"no broker with an admin port keeps its data in {data or DATA}",
+            "Say where to ask with --data or --admin.",
+        )
+    return found
+
+
+async def ask(
+    admin: list[str], topic: str, name: str, event: str | None, where: str | None
+) -> Explanation:
+    from gapless.client.credentials import find_credentials
+    from gapless.client.why import ask_why
+
+    options = credentials.get()
+    is_tls = any(each.startswith("https://") for each in admin) or bool(options.get("ca"))
+    if not is_tls:
+        check_unused("https:// before the address, or give --ca")
+    shown = find_credentials(is_tls=True, **options) if is_tls else None
+    bare = [each.removeprefix("http://").removeprefix("https://") for each in admin]
+    return await ask_why(
+        bare,
+        topic,
+        name,
+        event,
+        where,
+        token=shown.token if shown else "",
+        context=shown.context() if shown else None,
+    )
+
+
+def show(found: Explanation) -> None:
+    if found.event:
+        say(
+            f"event {found.event}"
+            + (f" {json.dumps(found.attributes)}" if found.attributes else "")
+        )
+    for step in found.steps:
+        say(f"  {visible(step.broker)}: {visible(step.what)}")
+    say(f"{found.verdict}: {visible(found.reason)}")
