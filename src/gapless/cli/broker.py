@@ -13,6 +13,9 @@ from gapless.cli.serve import (
     AdminAddress,
     AdminHosts,
     Data,
+    HttpAddress,
+    HttpHosts,
+    HttpOrigins,
     Insecure,
     LogJson,
     LogLevel,
@@ -27,6 +30,19 @@ NetworkFile = Annotated[
     Path, typer.Argument(metavar="NETWORK.toml", help="The network file; see `gapless up --help`.")
 ]
 
+Join = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Join the running network of the broker at this address."
+    ),
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Where to listen, instead of the address in the network file."
+    ),
+]
+
 
 def broker(
     network: NetworkFile,
@@ -34,21 +50,13 @@ def broker(
         str | None,
         typer.Argument(help="The broker of the file to run; leave it out where there is no file."),
     ] = None,
-    join: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Join the running network of the broker at this address.",
-        ),
-    ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Where to listen, instead of the address in the network file."
-        ),
-    ] = None,
+    join: Join = None,
+    listen: Listen = None,
     admin: AdminAddress = "127.0.0.1:0",
     admin_host: AdminHosts = None,
+    http: HttpAddress = None,
+    http_host: HttpHosts = None,
+    http_origin: HttpOrigins = None,
     data: Data = DATA,
     insecure: Insecure = False,
     config: SettingsFile = None,
@@ -80,6 +88,9 @@ def broker(
         listen=listen,
         admin=none_or(admin),
         admin_hosts=tuple(admin_host or ()),
+        http=http,
+        http_hosts=tuple(http_host or ()),
+        http_origins=tuple(http_origin or ()),
         insecure=insecure,
         security_folder=network.parent,
         join=join,

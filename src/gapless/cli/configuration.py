@@ -30,6 +30,9 @@ OPTIONS = {
     "listen": "listen",
     "admin": "admin",
     "admin_hosts": "admin_host",
+    "http": "http",
+    "http_hosts": "http_host",
+    "http_origins": "http_origin",
     "insecure": "insecure",
     "security": "security",
     "topics": "topic",
@@ -41,7 +44,18 @@ OPTIONS = {
 PATHS = ("data", "security")
 """Options whose values are relative to the folder of the settings file."""
 
-PLACES = ("data", "listen", "admin", "admin_hosts", "security_folder", "insecure", "join")
+PLACES = (
+    "data",
+    "listen",
+    "admin",
+    "admin_hosts",
+    "http",
+    "http_hosts",
+    "http_origins",
+    "security_folder",
+    "insecure",
+    "join",
+)
 """Settings of a process that have options of their own."""
 
 BASIC_MARK = "{basic}"
@@ -116,7 +130,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def option_kinds() -> dict[str, str]:
-    flags, lists = ("insecure", "log_json"), ("admin_hosts", "topics")
+    flags, lists = ("insecure", "log_json"), ("admin_hosts", "http_hosts", "http_origins", "topics")
     return {
         name: "bool" if name in flags else "list" if name in lists else "str" for name in OPTIONS
     }

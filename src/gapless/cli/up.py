@@ -16,7 +16,16 @@ import typer
 
 from gapless.cli.broker import NetworkFile  # noqa: TC001 - typer reads it
 from gapless.cli.configuration import Limits, SettingsFile, read_limits
-from gapless.cli.serve import DATA, AdminHosts, Data, Insecure, LogJson, LogLevel
+from gapless.cli.serve import (
+    DATA,
+    AdminHosts,
+    Data,
+    HttpHosts,
+    HttpOrigins,
+    Insecure,
+    LogJson,
+    LogLevel,
+)
 from gapless.cli.terminal import visible_lines
 from gapless.core.errors import UsageError
 
@@ -157,6 +166,8 @@ def up(
         typer.Option(metavar="NAME", help="Run only this broker of the network; repeatable."),
     ] = None,
     admin_host: AdminHosts = None,
+    http_host: HttpHosts = None,
+    http_origin: HttpOrigins = None,
     insecure: Insecure = False,
     config: SettingsFile = None,
     limits: Limits = None,
@@ -192,6 +203,8 @@ def up(
     command = [*PROGRAM, "broker", str(network), "--with-parent", "--data", str(data)]
     command += ["--insecure"] if insecure else []
     command += [f"--admin-host={each}" for each in admin_host or ()]
+    command += [f"--http-host={each}" for each in http_host or ()]
+    command += [f"--http-origin={each}" for each in http_origin or ()]
     read_limits(limits, config)  # refuses here what no broker would take
     command += [f"--config={config}"] if config is not None else []
     command += ["--log-json"] if log_json else []
