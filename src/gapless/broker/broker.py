@@ -34,6 +34,7 @@ from gapless.broker.admin.subscriptions import SubscriptionFigures
 from gapless.broker.clock import TimedSubscribers
 from gapless.broker.dialler import Dialler
 from gapless.broker.disk import Disk
+from gapless.broker.doors import Doors
 from gapless.broker.event_reader import EventReader
 from gapless.broker.link import Link
 from gapless.broker.link_table import Links
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from gapless.core.effects import Persist
     from gapless.core.identity import BrokerName, PeerName
     from gapless.core.messages import Message
-    from gapless.node.network import Network
+    from gapless.node.network import BrokerEntry, Network
 
 BACKLOG = 1024
 NO_LEASE = "the broker lost its lease: its store cannot be reached, or another process has its name"
@@ -96,12 +97,17 @@ class Broker:
         self.admin_problem = "" if settings.admin else "it was switched off by --admin none"
         """Why there is no admin port, or why it is not where it was to be."""
         self.access: Access | None = None
+        self.doors = Doors(settings, self._entry(network, name).http)
         self.started_at = clock.read()
         self.is_ready = False
         self._network = network
         self._limits = config or Config()
         self._is_closed = False
         self._holding = holding
+
+    @staticmethod
+    def _entry(network: Network, name: BrokerName) -> BrokerEntry:
+        return next(each for each in network.cell_of[name].brokers if each.name == name)
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -150,6 +156,7 @@ class Broker:
         self._watch_lease()
         self._ahead = LookAhead(node.durable.ranges.outlook, survey)
         self._dialler = Dialler(self._links)
+        await self.doors.open(self.url, self.access, self.subscriptions)
         self.is_ready = True
         logger.info(
             "broker ready",
@@ -199,8 +206,8 @@ class Broker:
     def _address_wanted(self) -> tuple[str, int]:
         if self.settings.admin is not None:
             parse_address(self.settings.admin)
-        configured = {each.name: each.listen for each in self._network.cell_of[self.name].brokers}
-        return parse_address(self.settings.listen or configured[self.name])
+        configured = self._entry(self._network, self.name).listen
+        return parse_address(self.settings.listen or configured)
 
     async def _listen(self) -> None:
         host, port = self._address_wanted()
@@ -229,14 +236,17 @@ class Broker:
         try:
             self._check_exposure(self.address, "--listen")
             await self._listen_for_admin()
+            self.doors.bind(last, self._check_exposure)
             await self._serve()
         except BaseException:
             self._server.close()
             if self._admin is not None:
                 await self._admin.close()
+            await self.doors.close()
             raise
         told = {"listen": self.address, "admin": self.admin_address, "process": os.getpid()}
-        told |= {"url": self.url, "admin_problem": self.admin_problem}
+        told |= {"url": self.url, "http": self.doors.http_address}
+        told |= {"admin_problem": self.admin_problem}
         write_addresses(self.folder, told)
 
     async def _serve(self) -> None:
@@ -306,6 +316,7 @@ class Broker:
         self._is_closed = True
         self.is_ready = False
         logger.info("draining", extra={"broker": self.name, "writes": self._disk.pending})
+        await self.doors.close()
         self._links.is_draining = True
         await stop_listening(self._server)
         await self._dialler.close()

@@ -118,8 +118,10 @@ async def serve(
             loop.add_reader(sys.stdin.fileno(), _on_input, stop)
         scheme = "https" if broker.access is not None else "http"
         admin = f", admin at {scheme}://{broker.admin_address}" if broker.admin_address else ""
+        http = broker.doors.http_address
+        door = f", HTTP at {scheme}://{http}" if http else ""
         with contextlib.suppress(OSError):  # nobody reads it: no reason not to serve
-            tell(f"broker {broker.name!r} is ready at {broker.url}{admin}")
+            tell(f"broker {broker.name!r} is ready at {broker.url}{admin}{door}")
             if broker.admin_problem and broker.settings.admin:
                 where = f"the admin port is at {broker.admin_address}"
                 where = where if broker.admin_address else "there is no admin port"

@@ -44,6 +44,17 @@ class Settings:
     metrics_subscriptions_max: int = 200
     """Durable subscriptions that have metrics of their own, those that were made first. For others
     there is `gapless_subscriptions_unlisted`; `gapless subscriptions` shows all."""
+    http: str | None = field(default=None, metadata=BASIC)
+    """Where the HTTP door listens, instead of the address in the network file; without either there
+    is no HTTP door. Port 0 is any free port, and the same one after a restart."""
+
+    http_hosts: tuple[str, ...] = ()
+    """Host names that HTTP requests may use, besides addresses and `localhost`, where there is no
+    security: see `admin_hosts`."""
+
+    http_origins: tuple[str, ...] = ()
+    """Origins, such as `https://shop.example`, whose pages may use the HTTP door (CORS). Without
+    any, the broker refuses requests of pages that are not its own."""
 
     security_folder: Path = field(default_factory=Path)
     """The folder that file names in `[security]` are relative to, such as the network file's."""

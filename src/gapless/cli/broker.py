@@ -13,6 +13,9 @@ from gapless.cli.serve import (
     AdminAddress,
     AdminHosts,
     Data,
+    HttpAddress,
+    HttpHosts,
+    HttpOrigins,
     Insecure,
     LogJson,
     LogLevel,
@@ -28,6 +31,19 @@ NetworkFile = Annotated[
     Path, typer.Argument(metavar="NETWORK.toml", help="The network file; see `gapless up --help`.")
 ]
 
+Join = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Join the running network of the broker at this address."
+    ),
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Where to listen, instead of the address in the network file."
+    ),
+]
+
 
 def broker(
     network: NetworkFile,
@@ -35,22 +51,14 @@ def broker(
         str | None,
         typer.Argument(help="The broker of the file to run; leave it out where there is no file."),
     ] = None,
-    join: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Join the running network of the broker at this address.",
-        ),
-    ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Where to listen, instead of the address in the network file."
-        ),
-    ] = None,
+    join: Join = None,
+    listen: Listen = None,
     admin: AdminAddress = "127.0.0.1:0",
     admin_host: AdminHosts = None,
     metrics_open: MetricsOpen = False,
+    http: HttpAddress = None,
+    http_host: HttpHosts = None,
+    http_origin: HttpOrigins = None,
     data: Data = DATA,
     insecure: Insecure = False,
     config: SettingsFile = None,
@@ -83,6 +91,9 @@ def broker(
         admin=none_or(admin),
         admin_hosts=tuple(admin_host or ()),
         metrics_open=metrics_open,
+        http=http,
+        http_hosts=tuple(http_host or ()),
+        http_origins=tuple(http_origin or ()),
         insecure=insecure,
         security_folder=network.parent,
         join=join,

@@ -31,6 +31,9 @@ OPTIONS = {
     "admin": "admin",
     "admin_hosts": "admin_host",
     "metrics_open": "metrics_open",
+    "http": "http",
+    "http_hosts": "http_host",
+    "http_origins": "http_origin",
     "insecure": "insecure",
     "security": "security",
     "topics": "topic",
@@ -43,7 +46,8 @@ PATHS = ("data", "security")
 """Options whose values are relative to the folder of the settings file."""
 
 PLACES = (
-    "data", "listen", "admin", "admin_hosts", "metrics_open", "security_folder", "insecure", "join",
+    "data", "listen", "admin", "admin_hosts", "metrics_open", "http", "http_hosts", "http_origins",
+    "security_folder", "insecure", "join",
 )  # fmt: skip
 """Settings of a process that have options of their own."""
 
@@ -119,7 +123,8 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def option_kinds() -> dict[str, str]:
-    flags, lists = ("insecure", "log_json", "metrics_open"), ("admin_hosts", "topics")
+    flags = ("insecure", "log_json", "metrics_open")
+    lists = ("admin_hosts", "http_hosts", "http_origins", "topics")
     return {
         name: "bool" if name in flags else "list" if name in lists else "str" for name in OPTIONS
     }

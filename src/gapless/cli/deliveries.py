@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import b64encode
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from gapless.cli.connection import connected
 from gapless.cli.terminal import say, visible
 from gapless.client.delivery import Gap, Silence
 from gapless.client.errors import SubscriptionInterruptedError
-from gapless.client.json_values import to_json
+from gapless.client.json_values import delivery_fields
 from gapless.core.errors import GaplessError
 from gapless.core.events import Event
 
@@ -176,15 +175,4 @@ def show(item: Delivery) -> str:
 
 
 def show_json(item: Delivery) -> str:
-    if isinstance(item, Silence):
-        return json.dumps({"silence": item.through, "topic": item.topic, "pubend": item.pubend})
-    if isinstance(item, Gap):
-        span = {"start": item.span.start, "end": item.span.end}
-        return json.dumps({"gap": span, "topic": item.topic, "pubend": item.pubend})
-    fields = {**item._asdict(), "attributes": to_json(item.attributes)}
-    try:
-        fields["body"] = item.body.decode()
-    except UnicodeDecodeError:  # JSON has no bytes, and none of them may get lost
-        del fields["body"]
-        fields["body_base64"] = b64encode(item.body).decode()
-    return json.dumps({key: value for key, value in fields.items() if value is not None})
+    return json.dumps(delivery_fields(item))

@@ -45,6 +45,26 @@ AdminAddress = Annotated[
         help="Where /health, /statistics and /metrics are served, or none.",
     ),
 ]
+HttpAddress = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where to publish, read and subscribe over HTTP."),
+]
+HttpHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--http-host",
+        metavar="NAME",
+        help="A host name that HTTP requests may use where there is no security; repeatable.",
+    ),
+]
+HttpOrigins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--http-origin",
+        metavar="ORIGIN",
+        help="An origin whose pages may use HTTP, such as https://shop.example; repeatable.",
+    ),
+]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON objects, one a line.")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
@@ -85,6 +105,9 @@ def serve(
     admin: AdminAddress = "127.0.0.1:7118",
     admin_host: AdminHosts = None,
     metrics_open: MetricsOpen = False,
+    http: HttpAddress = None,
+    http_host: HttpHosts = None,
+    http_origin: HttpOrigins = None,
     data: Data = DATA,
     security: Security = None,
     insecure: Insecure = False,
@@ -126,6 +149,9 @@ def serve(
         admin=none_or(admin),
         admin_hosts=tuple(admin_host or ()),
         metrics_open=metrics_open,
+        http=http,
+        http_hosts=tuple(http_host or ()),
+        http_origins=tuple(http_origin or ()),
         insecure=insecure,
         security_folder=security.parent if security else Path(),
     )

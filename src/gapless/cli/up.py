@@ -16,7 +16,17 @@ import typer
 
 from gapless.cli.broker import NetworkFile  # noqa: TC001 - typer reads it
 from gapless.cli.configuration import Limits, SettingsFile, read_limits
-from gapless.cli.serve import DATA, AdminHosts, Data, Insecure, LogJson, LogLevel, MetricsOpen
+from gapless.cli.serve import (
+    DATA,
+    AdminHosts,
+    Data,
+    HttpHosts,
+    HttpOrigins,
+    Insecure,
+    LogJson,
+    LogLevel,
+    MetricsOpen,
+)
 from gapless.cli.terminal import visible_lines
 from gapless.core.errors import UsageError
 
@@ -158,6 +168,8 @@ def up(
     ] = None,
     admin_host: AdminHosts = None,
     metrics_open: MetricsOpen = False,
+    http_host: HttpHosts = None,
+    http_origin: HttpOrigins = None,
     insecure: Insecure = False,
     config: SettingsFile = None,
     limits: Limits = None,
@@ -194,6 +206,8 @@ def up(
     command += ["--insecure"] if insecure else []
     command += [f"--admin-host={each}" for each in admin_host or ()]
     command += ["--metrics-open"] if metrics_open else []
+    command += [f"--http-host={each}" for each in http_host or ()]
+    command += [f"--http-origin={each}" for each in http_origin or ()]
     read_limits(limits, config)  # refuses here what no broker would take
     command += [f"--config={config}"] if config is not None else []
     command += ["--log-json"] if log_json else []

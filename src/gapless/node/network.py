@@ -46,6 +46,8 @@ class BrokerEntry:
     listen: str = DEFAULT_LISTEN
     advertise: str | None = None
     """Where others reach it, if that is not where it listens."""
+    http: str | None = None
+    """Where its HTTP door listens, if it has one."""
 
 
 @dataclass(frozen=True)
@@ -324,9 +326,11 @@ def _cell(read: dict[str, Any]) -> Cell:
                 BrokerName(_field(b, "name", str)),
                 _field(b, "listen", str, DEFAULT_LISTEN),
                 _field(b, "advertise", str) if "advertise" in b else None,
+                _field(b, "http", str) if "http" in b else None,
             )
             for b in (
-                _only(each, "a broker", "name", "listen", "advertise") for each in read["brokers"]
+                _only(each, "a broker", "name", "listen", "advertise", "http")
+                for each in read["brokers"]
             )
         ),
         links=tuple(map(CellName, read.get("links", []))),

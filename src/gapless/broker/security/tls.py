@@ -93,7 +93,7 @@ class ServerContext(ssl.SSLContext):
 
 
 class Tls:
-    """The contexts of one broker: for its port, its admin port, and what it dials."""
+    """The contexts of one broker: for its port, its admin port, its doors, and what it dials."""
 
     def __init__(self, security: Security, patience_s: float) -> None:
         self._security = security
@@ -102,6 +102,7 @@ class Tls:
         # The admin port has few connections, and a new one ends the oldest: none is refused there,
         # and none takes the room of those who come to serve or to be served.
         self.admin = self._server(ssl.CERT_NONE, Handshakes(sys.maxsize, patience_s))
+        self.door = self._server(ssl.CERT_NONE, Handshakes(security.strangers_max, patience_s))
         self.dial = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.dial.check_hostname = False  # the name of the broker is checked instead
         self.dial.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -124,7 +125,7 @@ class Tls:
         certificate, key = security.path(security.certificate), security.path(security.key)
         warn_if_readable(key)
         trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        for context in (trial, self.port, self.admin, self.dial):
+        for context in (trial, self.port, self.admin, self.door, self.dial):
             load_pair(context, certificate, key)
 
 
