@@ -8,9 +8,9 @@ Theory of operation
     the answer of the filtered log is used up, the catch-up reads that log again.
     If the pubend's log is at this broker (`fetch`), the catch-up reads the window from it and
     delivers it at once; it asks only for what is missing there. A window then takes half of the
-    credit, because other subscriptions of the same client share that credit. The window ends at the
+    credit, because other subscriptions of the same client share that credit. A window ends at the
     roundest tick of its second half. So subscriptions with equal conditions arrive at the same
-    windows, and one of them reads each window for all (`catch_up_group`).
+    windows, and one of them reads each window, or asks for it, for all (`catch_up_group`).
     The usual answer is one event at one wanted tick. Such answers gather, and `advance` gives them
     to the subend: consecutive wanted ticks in one piece, with the silence after each. Before any
     other answer, the subend is told all the silence of the window, piece by piece.
@@ -92,7 +92,7 @@ class CatchUpSource:
 
     log: FilteredLog
     fetch: Fetch | None = None  # the pubend's own log; None: the events must be asked for
-    group: CatchUpGroup | None = None  # of use only where there is `fetch`
+    group: CatchUpGroup | None = None  # of those with the same condition
     released: Released | None = None
 
 
@@ -133,7 +133,7 @@ class CatchUp:
         self.matches = taker.matches
         self.log = source.log
         self.fetch = source.fetch
-        self.group = source.group if source.fetch is not None else None
+        self.group = source.group
         self.released = source.released
         self.timing = timing
         self.position = start  # everything before it is delivered
@@ -150,8 +150,8 @@ class CatchUp:
         self._contradictions = Contradictions(self.log.pubend, timing, is_whole=start < self.since)
         self._lost_below = 0
         self._gap: Span | None = None  # held back: the loss may continue
+        self._shared_from = start  # from here on nothing wanted lies before what is read next
         self._read_due: Instant | None = None
-        self._window_start: int | None = None  # of a window that is wholly known
         self.is_waiting = False  # would it have asked for more, given room?
         self.is_shared = False  # did another catch-up read what was delivered last?
 
@@ -191,10 +191,11 @@ class CatchUp:
                 if events and self._unknown_spans and self.subend.horizon < self.window_end:
                     nacks += self.subend.expect(self.window_end, now)  # there is room again
                 if room:
-                    part = min(credit if self.fetch is None else (credit + 1) // 2, room)
+                    part = credit if self.fetch is None else min((credit + 1) // 2, room)
                     if shared := self._share(part, pieces, now):
                         credit, room = credit - shared, 0
                         continue
+                    part = min(part, room)
                     nacks += self._open_window(latest, part, now)
                     room = 0 if self.fetch is not None and self._wanted_ticks else room
                 else:
@@ -227,17 +228,20 @@ class CatchUp:
             self._gap = Span(self._gap.start if self._gap else lost.start, lost.end)
             low = high
         last = SubscriptionBatch(settled.ticks[low:], settled.events[low:], through)
-        is_whole = (
-            self._window_start == self.position and through == self.window_end and not settled.lost
-        )
-        if is_whole and self.group is not None:
-            self.group.keep(self.position, last)
-        self._window_start = None
-        self._add(last, pieces)
+        self._add(self._keep(last, has_lost=bool(settled.lost)), pieces)
         if self._gap and through >= latest:
             self._add_gap(pieces)
             self._add(SubscriptionBatch([], [], through), pieces)
         return len(settled.ticks)
+
+    def _keep(self, batch: SubscriptionBatch, *, has_lost: bool) -> SubscriptionBatch:
+        """Let the group share a batch; return the one to deliver, which has the same events."""
+        if has_lost or self._gap or self._shared_from < self.since:
+            self._shared_from = batch.through
+        elif batch.ticks:
+            start, self._shared_from = self._shared_from, batch.through
+            return batch if self.group is None else self.group.keep(start, batch)
+        return batch
 
     def _add(self, batch: SubscriptionBatch, pieces: list[SubscriptionBatch | LostSpan]) -> None:
         """Deliver a batch. Silence alone does not end a gap: the loss may continue after it."""
@@ -253,7 +257,7 @@ class CatchUp:
         self.position, self._gap = self._gap.end, None
 
     def _share(self, room: int, pieces: list[SubscriptionBatch | LostSpan], now: Instant) -> int:
-        """Deliver the next window if another catch-up has read it; return the number of events."""
+        """Deliver what another catch-up has read from here on; return the number of events."""
         start, subend = self.position, self.subend
         if (
             self.group is None
@@ -261,11 +265,11 @@ class CatchUp:
             or self._gap
         ):
             return 0
-        batch = self.group.window(start, min(room, self.timing.catch_up_window))
-        if batch is None or not batch.ticks:
+        batch = self.group.batch(start, min(room, self.timing.catch_up_window))
+        if batch is None:
             return 0
         self._window = []
-        self.window_end = subend.seen = batch.through
+        self.window_end = subend.seen = self._shared_from = batch.through
         self._tell(Span(start, batch.through), now)  # the subend may take it for silence
         subend.take(batch.through, now)
         self.is_shared = True
@@ -294,10 +298,7 @@ class CatchUp:
             room = min(room, self.timing.nack_spans_max)
         start, end = self.window_end, self._next_end(room)
         self.window_end = subend.seen = end
-        nacks = self._tell_known(Span(start, end), now)
-        if start >= self.since and subend.horizon == end and not nacks:
-            self._window_start = start
-        return nacks
+        return self._tell_known(Span(start, end), now)
 
     def _read(self, latest: int) -> LogReading:
         """What the filtered log knows from here on, or what another of the group has read of it."""

@@ -321,6 +321,7 @@ class Talkative:
     """What is shown takes more than the sockets hold."""
 
     is_ready = True
+    inquiry: Any = None
 
     def statistics(self) -> dict[str, Any]:
         return {"much": "x" * 50_000_000}

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from gapless.core.errors import UsageError
 from gapless_lab.experiments.command import experiment, prepare, show
-from gapless_lab.experiments.exactly_once.claims import Verdict
 from gapless_lab.experiments.partitions import experiment as partitions
+from gapless_lab.experiments.verdict import Verdict
 from tests.lab.experiments.multicast.tiny import TINY as TINY_MULTICAST
 from tests.lab.experiments.propagation.tiny import TINY
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gapless_lab.experiments.verdict import Verdict
+
     Job = tuple[str, Callable[[], None]]
     """What is played, and the call that plays it."""
 
@@ -21,8 +23,7 @@ class Experiment(NamedTuple):
     """From seed, and whether it is to be quick: where everything measured is kept."""
     jobs: Callable[[Any, Callable[[], float]], list[Job]] | None
     """One after the other, here. None: results have `runs`, for all cores or a cluster."""
-    judge: Callable[[Any], list[Any]]
-    """Verdicts: named tuples, of which the last says whether the claim holds."""
+    judge: Callable[[Any], list[Verdict]]
     figures: Callable[[], Figures]
     notes: Callable[[Any], list[str]] = lambda results: results.notes()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless_lab.experiments.catalogue import EXPERIMENTS, NAMES, REAL, SEEDED
+from gapless_lab.experiments.verdict import Verdict, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 140
 """How wide the table is where nobody tells us."""
+
+STYLES = {True: "[green]{}[/]", False: "[bold red]{}[/]", None: "[dim]{}[/]"}
+"""Of what a verdict says."""
 
 HEADINGS = {"paper": "the paper", "value": "our value"}
 """Of the table's columns, where they are not called as the fields of a verdict are."""
@@ -138,18 +142,16 @@ def shown(todo: list[Job]) -> Iterator[Job]:
             progress.advance(task)
 
 
-def show(verdicts: list[Any], notes: Sequence[str] = (), title: str | None = None) -> None:
+def show(verdicts: list[Verdict], notes: Sequence[str] = (), title: str | None = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    headings = [HEADINGS.get(field, field) for field in verdicts[0]._fields]
+    headings = [HEADINGS.get(field, field) for field in Verdict._fields]
     table = Table(*headings, show_lines=True, title=title)
     for each in verdicts:
-        *texts, holds = each
-        table.add_row(*texts, "[green]yes[/]" if holds else "[bold red]no[/]")
+        table.add_row(*each[:-1], STYLES[each.holds].format(each.word))
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
     console.print(table)
     for note in notes:
         console.print(note, highlight=False)
-    held = sum(each.holds for each in verdicts)
-    console.print(f"{held} of {len(verdicts)} claims hold.")
+    console.print(summary(verdicts))

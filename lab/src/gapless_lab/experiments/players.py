@@ -120,8 +120,8 @@ def is_cut_short(path: Path) -> bool:
 
 
 def in_processes(runs: list[Run]) -> Generator[Played]:
-    """Outcomes as they come, from a process for each core."""
-    workers = max(1, min(os.cpu_count() or 1, len(runs)))
+    """Outcomes as they come, from a process for each core that we may use (`taskset`)."""
+    workers = max(1, min(len(os.sched_getaffinity(0)), len(runs)))
     waiting = iter(runs)
     pool = ProcessPoolExecutor(workers, initializer=signal.signal, initargs=AT_ONCE)
     try:

@@ -36,7 +36,7 @@ from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.messages import Message
 from gapless.core.token import Token
 from gapless.durable.catch_up import CatchUpSource, Taker
-from gapless.durable.catch_up_group import CatchUpGroup, WindowCache
+from gapless.durable.catch_up_group import BatchCache, CatchUpGroup
 from gapless.knowledge.answers import fetch
 from gapless.node.subscriptions.turns import Turns
 
@@ -94,7 +94,7 @@ class CatchUps:
         self._sent = 0  # events, of the budget
         self._spent = 0  # work, of the budget
         self._made: Made = {}  # messages, in this step
-        self._windows = WindowCache(context.config.catch_up_shared_bytes_max)
+        self._batches = BatchCache(context.config.catch_up_shared_bytes_max)
         self._groups: dict[tuple[PubendName, Filter, int | None], CatchUpGroup] = {}
         """By condition, while any session is behind."""
         self._later: dict[Key, None] = {}  # to go on in the next step
@@ -114,7 +114,7 @@ class CatchUps:
                 del self._some[name]
         if not self._some:
             self._groups.clear()
-            self._windows.clear()
+            self._batches.clear()
         return list(self._some.items())
 
     def add_log(self, pubend: PubendName, log: str) -> None:
@@ -310,7 +310,7 @@ class CatchUps:
         source = CatchUpSource(
             self.named.streams[pubend].log,
             None if log is None else partial(self._fetch, log),
-            self._groups.setdefault((pubend, condition, alone), CatchUpGroup(self._windows)),
+            self._groups.setdefault((pubend, condition, alone), CatchUpGroup(self._batches)),
             partial(self.released_of, pubend),
         )
         taker = Taker(subscription.number, subscription.since[pubend], matches)
@@ -341,7 +341,7 @@ class CatchUps:
 
     def check(self) -> None:
         self.turns.check(self.config.catch_up_window)
-        self._windows.check()
+        self._batches.check()
         sessions = dict(self.named.table.sessions())
         for name, session in sessions.items():
             assert not session.behind or self._some.get(name) is session, "I2"

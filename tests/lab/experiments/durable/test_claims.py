@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless_lab.experiments.durable.claims import judge
-from gapless_lab.experiments.durable.setting import Positions
+from gapless_lab.experiments.durable.experiment import play_to_end
+from gapless_lab.experiments.durable.processor import SLOWNESS
+from gapless_lab.experiments.durable.setting import NeverLevelError, Positions
 from gapless_lab.experiments.durable.steady import ANONYMOUS, LEAVING, STAYING
 from tests.lab.experiments.durable.tiny import tiny_results
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gapless_lab.experiments.durable.experiment import Results
-    from gapless_lab.experiments.durable.verdict import Verdict
+    from gapless_lab.experiments.verdict import Verdict
 
 
 def verdict(results: Results, words: str) -> Verdict:
@@ -54,15 +56,6 @@ def test_bounds_stand_in_the_claims() -> None:
 def slower(results: Results) -> None:
     assert results.latency is not None
     results.latency = replace(results.latency, durable_ms=2 * results.latency.anonymous_ms)
-
-
-def slow_links(results: Results) -> None:
-    assert results.latency is not None
-    results.latency = replace(results.latency, logging_ms=results.latency.durable_ms / 2)
-
-
-def no_scaling(results: Results) -> None:
-    results.peaks[STAYING, 2] = results.peaks[STAYING, 1]
 
 
 def costly_absences(results: Results) -> None:
@@ -156,8 +149,6 @@ def no_grouping(results: Results) -> None:
     ("words", "spoil"),
     [
         ("waits no longer", slower),
-        ("most of it is logging", slow_links),
-        ("durable: grows", no_scaling),
         ("absences cost little", costly_absences),
         ("cost a host little more", costly_durability),
         ("idle time", busy_pubends),
@@ -203,6 +194,26 @@ def test_processors_that_the_model_gets_wrong_refute_it() -> None:
     assert results.crash is not None
     model = results.crash.model_s
     for factor, holds in ((1.0, True), (2.0, False)):
-        measured = {name: factor * seconds / 10 for name, seconds in model.items()}
+        measured = {name: factor * seconds / SLOWNESS for name, seconds in model.items()}
         results.crash = replace(results.crash, measured_s=measured)
         assert verdict(results, "cost model").holds is holds
+
+
+def test_what_an_input_decides_is_shown_and_not_judged() -> None:
+    unjudged = [each.claim for each in judge(tiny_results()) if each.holds is None]
+    words = ("most of it is logging", "durable: grows", "away: grows", "one stream for all")
+    assert len(unjudged) == len(words)
+    assert all(any(word in claim for claim in unjudged) for word in words)
+
+
+def test_a_run_that_does_not_end_is_a_verdict() -> None:
+    results = spoilt()
+    play_to_end(results, "crash of a host", never)
+    results.crash = None
+    found = next(each for each in judge(results) if each.experiment == "crash of a host")
+    assert (found.value, found.holds) == ("not level again within 1 s", False)
+    assert results.plain()["unended"] == {"crash of a host": found.value}
+
+
+def never() -> None:
+    raise NeverLevelError("not level again within 1 s")

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from gapless_lab.experiments.durable.absences import play_fan_in
 from gapless_lab.experiments.durable.auto_acknowledge import SYNC_US, play_auto_acknowledge
 from gapless_lab.experiments.durable.clients import bound_name, feeds, join
+from gapless_lab.experiments.durable.processor import REAL
 from gapless_lab.experiments.durable.setting import TOPIC, Setting, star, subscriber_hosts
 from gapless_lab.experiments.durable.steady import ANONYMOUS, LEAVING, STAYING
 from tests.lab.experiments.durable.tiny import TINY, tiny_results
@@ -30,8 +32,15 @@ def test_data_is_plain() -> None:
 
 def test_notes_state_costs_delays_and_the_table() -> None:
     text = " ".join(tiny_results().notes())
-    for words in ("10 times slower", "event_alone 130", "a write 2 ms", "10: ", "a commit"):
+    for words in ("20 times slower", "event_alone 75", "a write 2 ms", "10: ", "a commit"):
         assert words in text
+
+
+@pytest.mark.parametrize("count", [32, 48])
+def test_many_that_return_together_are_sent_each_event_once(count: int) -> None:
+    found = play_fan_in(count, seed=2, away_s=4, costs=REAL)
+    assert found.wanted > 5 * found.missed
+    assert found.sent_again <= found.missed
 
 
 def test_every_subscriber_gets_a_quarter_of_every_pubend() -> None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless_lab.experiments.propagation.claims import Verdict, bend, judge, slope
+from gapless_lab.experiments.propagation.claims import bend, judge, slope
 from gapless_lab.experiments.propagation.costs import Costs
 from gapless_lab.experiments.propagation.setting import FLOODING, PROPAGATION
 from tests.lab.experiments.propagation.tiny import tiny_results
 
 if TYPE_CHECKING:
     from gapless_lab.experiments.propagation.experiment import Results
+    from gapless_lab.experiments.verdict import Verdict
 
 
 def verdict(results: Results, words: str) -> Verdict:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from gapless.core.identity import BrokerName
 from gapless_lab.experiments.durable.clients import Return, close_books, feeds, join
+from gapless_lab.experiments.durable.processor import SLOW, Costs
 from gapless_lab.experiments.durable.setting import HOST, SAMPLES_PER_S, Positions, Setting, star
 from gapless_lab.experiments.durable.steady import (
     AWAY_S,
@@ -24,7 +25,7 @@ from gapless_lab.experiments.durable.steady import (
 )
 
 SUBSCRIBERS = BrokerName("s1")
-CATCH_UP_S_MAX = 60
+CATCH_UP_S_MAX = 120
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,8 @@ class FanIn:
     """Events that were published until all were level again."""
     wanted: int
     """Deliveries that were made of them, to each by a stream of its own."""
+    level_after_s: float
+    """When the last of them was level."""
     nacks: int
     sent_again: int
     """Events that the host of the pubends sent once more."""
@@ -88,23 +91,27 @@ def play_absences(*, subscribers: int, seconds: int, seed: int) -> Absences:
     )
 
 
-def play_fan_in(subscribers: int, *, seed: int) -> FanIn:
-    setting = Setting(star(1), seed=seed)
+def play_fan_in(
+    subscribers: int, *, seed: int, away_s: float = AWAY_S, costs: Costs = SLOW
+) -> FanIn:
+    setting = Setting(star(1), seed=seed, costs=costs)
     found = join(setting, [SUBSCRIBERS], subscribers)
     published = feeds(setting, EVENTS_PER_S)
     setting.play(WARM_S)
     for each in found:
-        each.leave(AWAY_S)
+        each.leave(away_s)
     before = sum(len(feed.published) for feed in published)
     nacks, answered = setting.watch.nacks.total(), sent_again(setting)
-    setting.play(AWAY_S + REST_S / 10)
-    setting.play_until(lambda: all(each.is_level for each in found), CATCH_UP_S_MAX)
+    setting.play(away_s + REST_S / 10)
+    began_s = setting.instant_s
+    level_s = setting.play_until(lambda: all(each.is_level for each in found), CATCH_UP_S_MAX)
     missed = sum(len(feed.published) for feed in published) - before
     setting.play(2 * REST_S)  # what is late because of them is asked for too
     return FanIn(
         subscribers=subscribers,
         missed=missed,
         wanted=sum(each.alone.total() for each in found),
+        level_after_s=level_s - began_s,
         nacks=setting.watch.nacks.total() - nacks,
         sent_again=sent_again(setting) - answered,
     )

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 
 from gapless_lab.experiments.durable.crash_claims import crash
 from gapless_lab.experiments.durable.steady import ANONYMOUS, LEAVING, STAYING
-from gapless_lab.experiments.durable.verdict import Verdict
+from gapless_lab.experiments.verdict import Verdict
 
 if TYPE_CHECKING:
     from gapless_lab.experiments.durable.experiment import Results
 
 SAME_MAX = 1.05
-LOGGING_MIN = 0.8
-LINEAR_MIN = 0.9
 LEAVING_MIN = 0.85
 ONE_BROKER_MIN = 0.8
 IDLE_LOSS_MAX = 0.15
@@ -37,18 +35,24 @@ COMMITS_MAX = 2.0
 
 
 def judge(results: Results) -> list[Verdict]:
-    """Every claim, in the order of the figures."""
-    assert results.crash is not None
+    """Every claim, in the order of the figures; of a run that did not end, that it did not."""
+    peak = results.peaks.get((STAYING, 1))
+    has_peaks = not any("hosts" in name for name in results.unended)
     return [
-        *latency(results),
-        *peaks(results),
-        *absences(results),
-        fan_in(results),
-        *crash(results.crash, results.peaks[STAYING, 1].peak_per_s),
+        *(latency(results) if results.latency else []),
+        *(peaks(results) if has_peaks else []),
+        *(absences(results) if results.absences else []),
+        *(fan_in(results) if results.fan_in else []),
+        *(crash(results.crash, peak.peak_per_s) if results.crash and peak else []),
+        *(unended(name, reason) for name, reason in results.unended.items()),
         nothing_lost(results),
         *logging(results),
         auto_acknowledge(results),
     ]
+
+
+def unended(name: str, reason: str) -> Verdict:
+    return Verdict(name, "the run comes to an end", "it does", reason, False)
 
 
 def latency(results: Results) -> list[Verdict]:
@@ -58,11 +62,11 @@ def latency(results: Results) -> list[Verdict]:
     return [
         Verdict(
             "latency",
-            f"over 5 brokers, most of it is logging, once (at least {LOGGING_MIN:.0%})",
+            "over 5 brokers, most of it is logging, once",
             "50 ms, 44 of it logging",
             f"{found.durable_ms:.1f} ms, {found.logging_ms:.1f} of it until it is durable "
-            f"({share:.0%})",
-            share >= LOGGING_MIN,
+            f"({share:.0%}); a write takes 44 ms because we set it so",
+            None,
         ),
         Verdict(
             "latency",
@@ -123,10 +127,11 @@ def linear(way: str, most: int, paper: str, one: float, all_of_them: float) -> V
     ratio = all_of_them / one / most
     return Verdict(
         "4: peak rate",
-        f"{way}: grows with the number of hosts (each adds at least {LINEAR_MIN} of one)",
+        f"{way}: grows with the number of hosts",
         paper,
-        f"{one:,.0f} to {all_of_them:,.0f} events/s, 1 to {most}: {ratio:.2f}",
-        ratio >= LINEAR_MIN,
+        f"{one:,.0f} to {all_of_them:,.0f} events/s, 1 to {most}: each adds {ratio:.2f} of one; by "
+        "the cost model, in which hosts share nothing",
+        None,
     )
 
 
@@ -168,22 +173,32 @@ def absences(results: Results) -> list[Verdict]:
     ]
 
 
-def fan_in(results: Results) -> Verdict:
+def fan_in(results: Results) -> list[Verdict]:
     again = [each.sent_again / each.missed for each in results.fan_in]
     nacks = [each.nacks / each.missed for each in results.fan_in]
     wanted = [each.wanted / each.missed for each in results.fan_in]
     counts = ", ".join(str(each.subscribers) for each in results.fan_in)
-    return Verdict(
-        "returns together",
-        f"the pubend host sends nothing twice for many (each event at most {SENT_AGAIN_MAX} times; "
-        f"nacks for each within {GROWTH_MAX:g} times)",
-        "nacks are consolidated",
-        f"{counts} subscribers: each missed event sent again "
-        f"{', '.join(f'{each:.2f}' for each in again)} times, wanted by "
-        f"{', '.join(f'{each:.1f}' for each in wanted)}; "
-        f"{', '.join(f'{each:.3f}' for each in nacks)} nacks for each",
-        max(again) <= SENT_AGAIN_MAX and max(nacks) <= GROWTH_MAX * min(nacks),
-    )
+    name, paper = "returns together", "nacks are consolidated"
+    return [
+        Verdict(
+            name,
+            f"the pubend host sends nothing twice for many (each event at most {SENT_AGAIN_MAX} "
+            "times)",
+            paper,
+            f"{counts} subscribers: each missed event sent again "
+            f"{', '.join(f'{each:.2f}' for each in again)} times, wanted by "
+            f"{', '.join(f'{each:.1f}' for each in wanted)}; all level after "
+            f"{', '.join(f'{each.level_after_s:.1f}' for each in results.fan_in)} s",
+            max(again) <= SENT_AGAIN_MAX,
+        ),
+        Verdict(
+            name,
+            f"nacks for each missed event do not grow with them (within {GROWTH_MAX:g} times)",
+            paper,
+            f"{', '.join(f'{each:.3f}' for each in nacks)}",
+            max(nacks) <= GROWTH_MAX * min(nacks),
+        ),
+    ]
 
 
 # --- the rest -------------------------------------------------------------------------------------

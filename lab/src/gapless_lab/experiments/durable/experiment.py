@@ -6,6 +6,7 @@ Invariant: the same seed and size give the same results, measured processor time
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gapless_lab.experiments.durable.absences import (
@@ -19,7 +20,7 @@ from gapless_lab.experiments.durable.auto_acknowledge import Row, play_auto_ackn
 from gapless_lab.experiments.durable.crash import Crash, play_crash
 from gapless_lab.experiments.durable.logging_cost import Logging, play_logging
 from gapless_lab.experiments.durable.processor import REAL, SLOWNESS
-from gapless_lab.experiments.durable.setting import SYNC_US
+from gapless_lab.experiments.durable.setting import RATE_SCALE, SYNC_US, NeverLevelError
 from gapless_lab.experiments.durable.steady import (
     ANONYMOUS,
     EVENTS_PER_S,
@@ -112,26 +113,25 @@ class Results:
     crash: Crash | None = None
     rows: list[Row] = field(default_factory=list)
     logging: Logging | None = None
+    unended: dict[str, str] = field(default_factory=dict)
+    """Runs that did not come to an end, each with what was waited for in vain."""
 
     def plain(self) -> dict[str, object]:
         """For JSON."""
-        assert self.latency is not None
-        assert self.absences is not None
-        assert self.crash is not None
-        assert self.logging is not None
         return {
             "seed": self.seed,
             "size": asdict(self.size),
             "costs_us": asdict(REAL),
-            "latency": asdict(self.latency),
+            "unended": self.unended,
+            "latency": plain(self.latency),
             "peaks": [
                 {**asdict(each), "peak_per_s": each.peak_per_s} for each in self.peaks.values()
             ],
-            "absences": asdict(self.absences),
+            "absences": plain(self.absences),
             "fan_in": [asdict(each) for each in self.fan_in],
-            "crash": asdict(self.crash),
+            "crash": plain(self.crash),
             "auto_acknowledge": [asdict(each) for each in self.rows],
-            "logging": asdict(self.logging),
+            "logging": plain(self.logging),
         }
 
     def notes(self) -> list[str]:
@@ -145,15 +145,32 @@ class Results:
             f"Auto-acknowledge, by subscribers, events and commits per second: {rows}.",
             f"A broker has one processor; its costs in µs are {REAL.shown()}. In figures 4 to 8 "
             f"it is {SLOWNESS} times slower, and {EVENTS_PER_S} events/s are published (the paper: "
-            "800), 20 of them for each subscriber; limits that count events are a tenth too.",
+            f"800), 20 of them for each subscriber; limits that count events are "
+            f"{RATE_SCALE} times lower too.",
             f"Links take 0.2 to 1.0 ms, a write {SYNC_US / 1000:g} ms (latency: 44 ms, "
             f"auto-acknowledge: {TOKEN_SYNC_US / 1000:g} ms). Sockets are not played. A peak is "
             "the rate over the busy share of the busiest broker, played near it.",
         ]
 
 
+def plain(found: Latency | Absences | Crash | Logging | None) -> dict[str, object] | None:
+    return None if found is None else asdict(found)
+
+
 def jobs(results: Results, clock: Callable[[], float]) -> list[Job]:
-    """All there is to play, in order. Each job adds to the results."""
+    """All there is to play, in order. Each job adds to the results; a run without end adds to
+    those that did not end."""
+    return [(name, partial(play_to_end, results, name, job)) for name, job in parts(results, clock)]
+
+
+def play_to_end(results: Results, name: str, job: Callable[[], None]) -> None:
+    try:
+        job()
+    except NeverLevelError as error:
+        results.unended[name] = str(error)
+
+
+def parts(results: Results, clock: Callable[[], float]) -> list[Job]:
     size = results.size
     return [
         ("latency", lambda: latency_job(results)),

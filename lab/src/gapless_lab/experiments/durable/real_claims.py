@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless_lab.experiments.durable.verdict import Verdict
+from gapless_lab.experiments.verdict import Verdict
 
 if TYPE_CHECKING:
     from gapless_lab.experiments.durable.real import Absence, Commits, Crash, Results

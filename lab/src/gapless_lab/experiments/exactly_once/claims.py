@@ -10,12 +10,13 @@ Source: DSN 2002, abstract and sec. 1; docs/experiments/exactly-once.md, 2.
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gapless.node.config import Config
 from gapless.testing.links import CLEAN
 from gapless_lab.experiments.exactly_once.overhead import ROLES
 from gapless_lab.experiments.meter import SECOND
+from gapless_lab.experiments.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,20 +34,14 @@ ROUND_TRIP_S = 2 * 5 * (CLEAN.delay_min + CLEAN.delay_spread) / SECOND
 GROWTH_MAX = 2.0
 """What is roughly constant grows no more than this."""
 
+LOW_MAX = 1.5
+"""What "low overhead" is, in all, against best effort."""
+
 NACKS_PER_STREAM_MAX = 2
 """What "few nacks" are, for one topic at one subscriber host."""
 
 RETURN_MARGIN_S = 1.0
 """A disturbance by a return may begin this much before it: with what was under way."""
-
-
-class Verdict(NamedTuple):
-    """One line of the table."""
-
-    experiment: str
-    claim: str
-    value: str
-    holds: bool
 
 
 def judge(results: Results) -> list[Verdict]:
@@ -72,6 +67,7 @@ def delay_is_local(course: Course) -> Verdict:
     return Verdict(
         course.fault,
         "only subscribers behind the link see delay",
+        "delay is local",
         f"delayed streams: {len(delayed)} of {len(worst)}, behind the link: {len(course.behind)}; "
         f"at most {show_s(max(behind, default=0.0))}, the others {show_s(max(others))}",
         set(delayed) <= set(course.behind),
@@ -85,6 +81,7 @@ def nacks_do_not_explode(results: Results) -> Verdict:
     return Verdict(
         "stall between cells",
         "upstream nacks do not depend on how many hosts miss the range",
+        "nacks are consolidated",
         f"{counts} hosts: {listed(tops)} nacks reach the pubend host, {listed(hosts)} leave hosts",
         0 < max(tops) <= GROWTH_MAX * min(tops),
     )
@@ -102,6 +99,7 @@ def relay_recovery(results: Results) -> Verdict:
     return Verdict(
         "relay crash",
         f"another path within dead_after + gap_patience + round trips ({show_s(bound_s)})",
+        "recovery takes another path",
         f"{len(found)} crashes: median {show_s(median(found))}, worst {show_s(max(found))}, "
         f"{late} over the bound",
         not late,
@@ -115,6 +113,7 @@ def return_is_quiet(course: Course) -> Verdict:
     return Verdict(
         "relay crash",
         "its return disturbs nobody",
+        "no figures",
         f"worst latency {show_s(after)}, before the crash {show_s(before)}; {nacks} nacks",
         after <= GROWTH_MAX * before and not nacks,
     )
@@ -126,6 +125,7 @@ def stall_is_downtime(course: Course) -> Verdict:
     return Verdict(
         "pubend host crash",
         f"the stall equals the downtime ({show_s(downtime_s)})",
+        "a pubend is not replicated",
         f"longest pause of a stream {show_s(pause_s)}",
         abs(pause_s - downtime_s) <= slack_s,
     )
@@ -136,6 +136,7 @@ def few_nacks(course: Course) -> Verdict:
     return Verdict(
         "pubend host crash",
         "subscriber hosts send few nacks",
+        "nacks do not explode",
         f"{nacks} nacks for {streams} streams",
         nacks <= NACKS_PER_STREAM_MAX * streams,
     )
@@ -150,6 +151,7 @@ def nothing_lost(results: Results) -> Verdict:
     return Verdict(
         "all faults",
         "nothing lost, doubled or out of order",
+        "exactly once",
         f"{deliveries:,} deliveries: {lost} lost, {twice} doubled, {wrong} out of order",
         not lost and not twice and not wrong,
     )
@@ -183,6 +185,9 @@ def overhead(results: Results) -> list[Verdict]:
             constant(results, f"processor time of {role}, µs", cpu_us(role), "{:,.0f}")
             for role in ROLES
         ),
+        low(results, "messages between brokers", lambda load: load.link_messages),
+        low(results, "bytes between brokers", lambda load: load.link_bytes),
+        low(results, "processor time of all brokers", cpu_us(*ROLES)),
     ]
 
 
@@ -200,10 +205,27 @@ def constant(results: Results, what: str, of: Callable[[Load], float], shown: st
     return Verdict(
         "overhead",
         f"{what} beyond best effort, per event, roughly constant",
+        "roughly constant",
         f"+{listed([shown.format(each) for each in more])} for {listed(counts)} subscriptions "
         f"(largest / smallest {max(more) / min(more):.2f}); in all "
         f"{ours[0] / theirs[0]:.2f} to {ours[-1] / theirs[-1]:.2f} times best effort",
         0 < max(more) <= GROWTH_MAX * min(more),
+    )
+
+
+def low(results: Results, what: str, of: Callable[[Load], float]) -> Verdict:
+    """Is exactly once little dearer than best effort, by a bound that was fixed beforehand?"""
+    counts = results.size.subscription_counts
+    ratios = [
+        of(results.loads["exactly once", count]) / of(results.loads["best effort", count])
+        for count in counts
+    ]
+    return Verdict(
+        "overhead",
+        f"{what}: low (at most {LOW_MAX} times best effort)",
+        "low overhead",
+        f"{listed([f'{each:.2f}' for each in ratios])} times for {listed(counts)} subscriptions",
+        max(ratios) <= LOW_MAX,
     )
 
 

@@ -112,10 +112,12 @@ class Clocked:
         return self._done(self._machine.fire(now), begin)
 
     def _done(self, effects: list[Effect], begin: float) -> list[Effect]:
+        encoded: set[int] = set()  # as in the broker: a message that goes to many is encoded once
         for effect in effects:
             for each in effect.then if isinstance(effect, Persist) else (effect,):
-                if isinstance(each, Send):
+                if isinstance(each, Send) and id(each.message) not in encoded:
                     self._codec.encode(each.message)
+                    encoded.add(id(each.message))
         self.cpu_s += self._clock() - begin
         return effects
 

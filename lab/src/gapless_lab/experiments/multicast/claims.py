@@ -12,7 +12,7 @@ import math
 from statistics import median
 from typing import TYPE_CHECKING
 
-from gapless_lab.experiments.durable.verdict import Verdict
+from gapless_lab.experiments.verdict import Verdict
 
 if TYPE_CHECKING:
     from gapless_lab.experiments.multicast.experiment import Results

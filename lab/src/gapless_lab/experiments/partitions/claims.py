@@ -12,8 +12,8 @@ from itertools import pairwise
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from gapless_lab.experiments.durable.verdict import Verdict
 from gapless_lab.experiments.partitions.experiment import ACTIVE_FAILED, FANOUTS, TOLERATED
+from gapless_lab.experiments.verdict import Verdict
 
 if TYPE_CHECKING:
     from gapless_lab.experiments.partitions.experiment import Results

@@ -8,11 +8,12 @@ Source: Middleware 2004, sec. 5.2.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gapless_lab.experiments.propagation.failure import CRASHES_S, END_S, LATE, LATE_S, RELAYS
 from gapless_lab.experiments.propagation.load import MACHINES, PUBLISHERS, SUBSCRIBERS
 from gapless_lab.experiments.propagation.setting import FLOODING, PROPAGATION, SCHEMES
+from gapless_lab.experiments.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,16 +42,6 @@ MODEL_MAX = 1.5
 DOUBLE = (1.6, 2.4)
 SHARE_MIN = 0.15
 FLOODED_AFTER_S = 3
-
-
-class Verdict(NamedTuple):
-    """One line of the table."""
-
-    experiment: str
-    claim: str
-    paper: str
-    value: str
-    holds: bool
 
 
 def judge(results: Results) -> list[Verdict]:

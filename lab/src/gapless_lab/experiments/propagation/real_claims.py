@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless_lab.experiments.propagation.claims import Verdict, listed
+from gapless_lab.experiments.propagation.claims import listed
 from gapless_lab.experiments.propagation.real import FLOODING, LEAVES, PROPAGATION, SCHEMES
 from gapless_lab.experiments.real_clients import HOST
+from gapless_lab.experiments.verdict import Verdict
 
 if TYPE_CHECKING:
     from gapless_lab.experiments.propagation.real import Failure, Results
