@@ -54,7 +54,6 @@ from gapless.knowledge.stages import Staged
 from gapless.node.deadlines import earliest
 from gapless.node.directory.catalogue import entry_of, topic_of
 from gapless.node.directory.registry import Noted
-from gapless.node.durable.alterations import AlterationPersisted, Alterations
 from gapless.node.durable.interest_table import InterestTable
 from gapless.node.durable.leftovers import TopicGone, leftovers
 from gapless.node.durable.producers import Producers
@@ -63,6 +62,7 @@ from gapless.node.durable.streams import Streams
 from gapless.node.durable.subscription_requests import SubscriptionRequests
 from gapless.node.reads.ranges import Ranges
 from gapless.node.service import Service
+from gapless.node.subscriptions.alterations import AlterationPersisted, Alterations
 from gapless.node.subscriptions.attachments import Attachments, Created, Left
 from gapless.node.subscriptions.catch_ups import Assured
 from gapless.node.subscriptions.homes import Homes

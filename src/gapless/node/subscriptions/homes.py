@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from gapless.node.context import Context
     from gapless.node.delivery.connections import ClientConnection
     from gapless.node.directory.registry import Registry
-    from gapless.node.durable.alterations import Alterations
+    from gapless.node.subscriptions.alterations import Alterations
     from gapless.node.subscriptions.attachments import Attachments, Left
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import Instant, SubscriptionName
     from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.context import Context
-    from gapless.node.durable.alterations import Alterations
+    from gapless.node.subscriptions.alterations import Alterations
     from gapless.node.subscriptions.attachments import Attachments
 
 
