@@ -76,6 +76,25 @@ def test_what_a_write_carries_comes_after_it_and_in_order() -> None:
     assert run(outcomes(volume, 20)) == (list(range(1, 21)), [])
 
 
+def test_outcomes_that_take_long_let_the_loop_turn_between_them_and_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gapless.broker.disk.TURN_S", 0.0)
+
+    async def main() -> None:
+        done: list[Effect] = []
+        disk = Disk(MemoryVolume(), done.extend, done.append)  # type: ignore[arg-type]
+        disk.pending = 3
+        for number in range(3):
+            disk._note(persist(number), None)
+        for number in range(3):
+            await asyncio.sleep(0)
+            assert done == [Tell(Ping(each)) for each in range(number + 1)]
+        await disk.close()
+
+    run(main())
+
+
 def test_writes_that_came_while_one_was_under_way_share_a_sync() -> None:
     volume = SlowVolume()
     run(outcomes(volume, 20))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from gapless.core.identity import Instant
-from gapless.node.deadlines import STALE_MIN, Machines
+from gapless.node.deadlines import RIPE_MAX, STALE_MIN, Machines
 
 NAMES = ("a", "b", "c", "d")
 
@@ -53,6 +53,20 @@ def test_those_that_are_ripe_come_once_in_the_order_they_were_put_in() -> None:
         each.deadline = None
     assert machines.ripe(Instant(5)) == []
     assert machines.deadline == 9
+
+
+def test_a_step_wakes_a_bounded_number_and_the_rest_stays_due() -> None:
+    machines: Machines[str, Clock] = Machines()
+    for number in range(2 * RIPE_MAX + 1):
+        machines[str(number)] = Clock(Instant(number % 3))
+    counts = []
+    while ripe := machines.ripe(Instant(5)):
+        counts.append(len(ripe))
+        for each in ripe:
+            each.deadline = None
+        assert (machines.deadline is None) == (sum(counts) == len(machines))
+        machines.check()
+    assert counts == [RIPE_MAX, RIPE_MAX, 1]
 
 
 def test_who_moves_a_machine_without_looking_it_up_is_found_out_unless_he_says_so() -> None:

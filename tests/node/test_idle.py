@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gapless.core.client_messages import Deliveries
 from gapless.core.effects import Persist, Send
+from gapless.node.deadlines import RIPE_MAX
 from tests.node.town import ALONE, ANN, CONFIG, Town, publish, subscribe
 
 SECOND = 1_000_000
@@ -38,6 +39,20 @@ def test_idle_topics_write_and_wake_less_and_less() -> None:
     town.wait(MINUTE)
     assert town.effects <= COUNT * 5, "four times a minute"
     assert town.wakes <= COUNT * 5 + MINUTE // CONFIG.heartbeat
+
+
+def test_many_topics_that_are_due_together_take_several_steps() -> None:
+    """So that others are served between them."""
+    many = MANY + "".join(
+        f'[[topic]]\nname = "m{number}"\npubends = ["h"]\n' for number in range(RIPE_MAX)
+    )
+    town = Counted("h", many)
+    for _ in range(8):
+        town.effects = 0
+        assert town.node.deadline is not None
+        town.now = max(town.now, town.node.deadline)
+        town._do(town.node.fire(town.now))
+        assert town.effects <= RIPE_MAX
 
 
 def test_a_topic_that_was_idle_for_long_delivers_at_once_in_either_order() -> None:

@@ -4,7 +4,7 @@ Theory of operation
     Each `Persist` of a turn of the loop goes to the volume's group commit at its end, whose thread
     takes all that waits into one sync. When it is done the thread leaves a note and wakes the loop
     once for all notes there are; the loop then carries out what each write carried with it, in the
-    order of the writes.
+    order of the writes. What takes longer than `TURN_S` is left for the next turn of the loop.
     That there is no room is logged once, and once when there is room again: when a write succeeds
     that is no smaller than one that was refused, and of the same kinds. What is smaller, or gives
     space back, finds room in a full volume too, and says nothing.
@@ -24,6 +24,7 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from gapless.broker.logs import logger
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from gapless.storage.volume import Volume
 
 UNBOUNDED = 1 << 40  # see "Bounds"
+
+TURN_S = 0.02
+"""How long outcomes may take in one turn; the last one begins before that."""
 
 
 class Shortage:
@@ -109,6 +113,7 @@ class Disk:
 
     def _take(self) -> None:
         self._is_waking = False  # before looking: a note left from now on wakes us again
+        end_s = monotonic() + TURN_S
         while self._done:
             effect, error = self._done.popleft()
             self.pending -= 1
@@ -124,6 +129,10 @@ class Disk:
             else:
                 self._has_failed = True
                 self._fail(error)
+            if self._done and monotonic() >= end_s:
+                self._is_waking = True
+                self._loop.call_soon(self._take)
+                return
         if not self.pending:
             for waiter in self._idle:
                 if not waiter.done():
