@@ -71,6 +71,7 @@ def is_name(name: str) -> bool:
 def size_of(definition: Definition, since: Mapping[str, int]) -> int:
     """The bytes of a subscription whose number clients determine; they are kept in memory."""
     texts = 2 * len(definition.name.encode()) + len(definition.condition.encode())
+    texts += len(definition.share_by.encode())
     return texts + PUBEND_BYTES * len(since)
 
 
@@ -97,6 +98,9 @@ class Definition:
     first: int = 0  # its moves when it was made here; a later copy has more
     previous: BrokerName | None = None  # the broker it came from, which has not forgotten it yet
     registrar: BrokerName | None = None  # the broker that records its home; None: none yet
+    share_by: str = ""  # of a group: the attribute that is the key; empty: it is no group
+    attempts_max: int = 0  # of a group; 0: any number
+    dead_letters: TopicName | None = None  # of a group: the topic of what was tried too often
 
     @property
     def is_found(self) -> bool:
@@ -295,7 +299,10 @@ class DurableSubscriptions:
             subscription.acknowledged = moved
             self._next_group.names.add(name)
         self._next_group.then += then
-        if subscription.definition.tokens == "broker" or then:
+        is_token = (
+            subscription.definition.tokens == "broker" and not subscription.definition.share_by
+        )
+        if is_token or then:  # what a group has finished is durable elsewhere
             return self._write()
         if self._next_group.names and self._current_write is None and self.deadline is None:
             self.deadline = Instant(now + self.timing.released_flush)

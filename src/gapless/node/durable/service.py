@@ -38,6 +38,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.effects import Persist, Send, Tell
 from gapless.core.errors import ProtocolError, quoted
+from gapless.core.group_messages import Finish, Reject
 from gapless.core.identity import TopicName
 from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.portion import WHOLE, Portion
@@ -64,6 +65,7 @@ from gapless.node.subscriptions.attachments import Attachments, Created, Left
 from gapless.node.subscriptions.catch_ups import Assured
 from gapless.node.subscriptions.homes import Homes
 from gapless.node.subscriptions.moves import Moves
+from gapless.node.subscriptions.named_groups import GroupsPersisted, NamedGroups
 from gapless.node.subscriptions.named_subscriptions import NamedSubscriptions
 from gapless.node.subscriptions.table import Work
 from gapless.propagation.leaf import ClockPersisted
@@ -121,6 +123,7 @@ class DurableService(Service):
         TopicGone,
         ClockPersisted,
         StampPersisted,
+        GroupsPersisted,
     )
 
     def __init__(self, context: Context, subscribers: Subscribers) -> None:
@@ -151,6 +154,8 @@ class DurableService(Service):
         self.requests = SubscriptionRequests(
             context, self.streams, subscribers, self.interests, self.attachments, self.homes
         )
+        self.groups = NamedGroups(context, self.attachments, self.streams.pubends)
+        self.attachments.groups = self.groups
         self.producers = Producers(context, self.streams.pubends, subscribers.clients)
         self.rosters = Rosters(context, self.streams.pubends)
         self.ranges = Ranges(context, self.streams.pubends)
@@ -158,7 +163,7 @@ class DurableService(Service):
     # --- life ------------------------------------------------------------------------------------
 
     def restore(self, now: Instant) -> list[Effect]:
-        effects = self._finish_deletions()
+        effects = self.groups.restore() + self._finish_deletions()
         for topic, interest in self.interests.by_topic.items():
             effects += interest.begin(now, self.named.survivors(topic))
         return effects
@@ -241,6 +246,8 @@ class DurableService(Service):
                 return self.homes.acknowledge(client, message, now)
             case Forget():
                 return self.homes.forget(client, message, now)
+            case Finish() | Reject():
+                return self.groups.request(client, message, now)
             case _ if isinstance(message, TransactionRequest):
                 return self.producers.receive(client, message, now)
             case _ if isinstance(message, RosterRequest):
@@ -254,6 +261,8 @@ class DurableService(Service):
         place = self.subscribers.clients[client].subscriptions.get(number)
         if place is not None:
             return self.network.topic[place[0]].service == self.name
+        if self.groups.has(client, number):
+            return True
         return self.requests.has(client, number) or self.attachments.has(client, number)
 
     @property
@@ -263,13 +272,14 @@ class DurableService(Service):
     def unsubscribe(self, client: ClientName, number: int, now: Instant) -> list[Effect]:
         """End a subscription; ending one that is not there is fine, and says so too."""
         self.requests.give_up(client, number, now)
-        if not self.attachments.detach(client, number):
+        if not (self.groups.leave(client, number) or self.attachments.detach(client, number)):
             self.subscribers.remove(client, number)
         return [Send(client, Ended(number))]
 
     def disconnect(self, client: ClientName, now: Instant) -> list[Effect]:
         self.requests.disconnect(client, now)
         self.attachments.disconnect(client)
+        self.groups.disconnect(client)
         return []
 
     # --- brokers ---------------------------------------------------------------------------------
@@ -333,6 +343,8 @@ class DurableService(Service):
                 return self.homes.left(message, now)
             case Noted():
                 return self.homes.noted(message, now)
+            case GroupsPersisted():
+                return self.groups.persisted(message, now)
             case TopicGone():
                 return self._gone(message.entry)
             case ClockPersisted(key=label):
@@ -355,7 +367,7 @@ class DurableService(Service):
         if not self.requests.is_quiet or self.subscribers.dropped or self.interests.has_news:
             return False
         has_work = self.named.table.has_work(Work.TELL_HOME, Work.CONFIRM)
-        return not has_work and self.streams.is_quiet
+        return not has_work and self.groups.is_quiet and self.streams.is_quiet
 
     def settle(self, now: Instant) -> list[Effect]:
         """Pass on what was asked for, start what can start, and drop what no one wants any more."""
@@ -364,7 +376,7 @@ class DurableService(Service):
         dropped = self.subscribers.take_dropped()
         for topic, key in dropped:
             self.interests.unsubscribe(topic, key, now)
-        effects = self.requests.resume(now)
+        effects = self.requests.resume(now) + self.groups.settle(now)
         effects += self.interests.update(now)
         effects += self.streams.settle(now)
         effects += self.homes.settle(now)
@@ -377,12 +389,13 @@ class DurableService(Service):
     @property
     def deadline(self) -> Instant | None:
         busy = self.streams, self.interests, self.named, self.attachments.catch_ups
-        return earliest([each.deadline for each in (*busy, self.moves, self.homes)])
+        return earliest([each.deadline for each in (*busy, self.moves, self.homes, self.groups)])
 
     def fire(self, now: Instant) -> list[Effect]:
         effects = self.interests.fire(now)
         effects += self.streams.wake(now) + self.named.fire(now)
         self.attachments.catch_ups.fire(now)
+        self.groups.fire(now)
         return effects + self.moves.fire(now) + self.homes.fire(now)
 
     # --- figures, invariants ---------------------------------------------------------------------
@@ -424,6 +437,7 @@ class DurableService(Service):
         self.attachments.check(portion)
         self.moves.check()
         self.homes.check(portion)
+        self.groups.check(portion)
 
     @property
     def size(self) -> int:
