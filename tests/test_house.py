@@ -26,6 +26,7 @@ what the last thousands are for."""
 
 TWINS = {  # `gapless.sync` has the names of the client; a receipt is a message, and what users get
     "Client",
+    "GroupSubscription",
     "JointReader",
     "Publisher",
     "Receipt",

@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from gapless.client import client as asynchronous
 from gapless.client.errors import LinkError
 from gapless.client.event_loop import LoopThread, chunks
+from gapless.client.group_subscription import GroupSubscription as AsyncGroupSubscription
 from gapless.client.joint_reader import JointReader as AsyncJointReader
 from gapless.client.publisher import Publisher as AsyncPublisher
 from gapless.client.subscription import Subscription as AsyncSubscription
@@ -40,9 +41,11 @@ if TYPE_CHECKING:
 
     from gapless.client.channel import ConnectionChange
     from gapless.client.credentials import CredentialOptions
-    from gapless.client.delivery import Delivery, Receipt
+    from gapless.client.delivery import Delivery, Gap, Receipt
+    from gapless.client.subscription_options import Interruption, Start
     from gapless.client.transaction import CommitReceipt
-    from gapless.core.events import Value
+    from gapless.core.client_messages import Order, TokenKeeper
+    from gapless.core.events import Event, Value
     from gapless.core.identity import BrokerName
     from gapless.core.token import Token
     from gapless.wire.framing import Bytes
@@ -293,6 +296,51 @@ class Subscription(Entered["AsyncSubscription"]):
             super().__exit__(*raised)
 
 
+@explained_by(AsyncGroupSubscription)
+class GroupSubscription(Entered["AsyncGroupSubscription"]):
+    """A member of a group; see `gapless.client.group_subscription`."""
+
+    @property
+    def address(self) -> str:
+        return self._inner.address
+
+    def __iter__(self) -> Iterator[Event | Gap]:
+        return _drain(self._thread, self._inner)
+
+    def take(self, timeout_s: float | None = None) -> Event | Gap | None:
+        """The next event for this member; the one before is finished by that. None: the
+        subscription was closed. `TimeoutError` when nothing comes for `timeout_s`."""
+        return self._thread.run(within(self._inner.take(), timeout_s))
+
+    def attempts(self, event: Event) -> int:
+        return self._inner.attempts(event)
+
+    finish = blocking(AsyncGroupSubscription.finish)
+    reject = blocking(AsyncGroupSubscription.reject)
+
+    def close(self) -> None:
+        with suppress(LinkError):  # it ended with its client
+            self._thread.run(self._inner.close())
+
+    def __exit__(self, *raised: Any) -> None:
+        with suppress(LinkError):
+            super().__exit__(*raised)
+
+    @property
+    def token(self) -> Token:
+        return self._inner.token
+
+    acknowledge = blocking(AsyncGroupSubscription.acknowledge)
+
+
+def _subscription(
+    thread: LoopThread, inner: AsyncSubscription | AsyncGroupSubscription
+) -> Subscription | GroupSubscription:
+    if isinstance(inner, AsyncGroupSubscription):
+        return GroupSubscription(thread, inner)
+    return Subscription(thread, inner)
+
+
 @explained_by(AsyncJointReader)
 class JointReader:
     """Made by `together`: subscriptions of one client, read in one loop."""
@@ -354,7 +402,38 @@ class Client(Entered[asynchronous.Client]):
         return self._thread.run(published)
 
     publisher = making(Publisher, asynchronous.Client.publisher)
-    subscribe = making(Subscription, asynchronous.Client.subscribe)
+    if TYPE_CHECKING:
+
+        @overload
+        def subscribe(
+            self,
+            topic: str,
+            condition: str = "",
+            *,
+            name: str | None = None,
+            order: Order = "publisher",
+            start: Start = "latest",
+            tokens: TokenKeeper = "client",
+            interruption: Interruption = "raise",
+            silence: bool = False,
+        ) -> Subscription: ...
+
+        @overload
+        def subscribe(
+            self,
+            topic: str,
+            condition: str = "",
+            *,
+            name: str,
+            start: Start = "latest",
+            share_by: str,
+            attempts_max: int | None = None,
+            dead_letters: str | None = None,
+        ) -> GroupSubscription: ...
+
+        def subscribe(self, *_: Any, **__: Any) -> Any: ...
+    else:
+        subscribe = making(_subscription, asynchronous.Client.subscribe)
     acknowledge = blocking(asynchronous.Client.acknowledge)
     unsubscribe = blocking(asynchronous.Client.unsubscribe)
     alter_subscription = blocking(asynchronous.Client.alter_subscription)

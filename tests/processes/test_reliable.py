@@ -110,7 +110,7 @@ def test_what_needs_a_store_is_refused_with_what_to_use_instead() -> None:
             async with gapless.connect(town.url("a"), patience_s=PATIENCE_S) as client:
                 for wish in ({"name": "desk"}, {"order": "total"}):
                     with pytest.raises(gapless.RefusedError, match="stores nothing"):
-                        async with client.subscribe("feed", **wish):  # type: ignore[arg-type]
+                        async with client.subscribe("feed", **wish):  # type: ignore[call-overload]
                             pass
                 with pytest.raises(gapless.UsageError, match="a gap could not be told"):
                     async with client.subscribe("feed", interruption="gap"):

@@ -42,6 +42,7 @@ from gapless.core.client_messages import (
     Receipt,
     Refused,
     RetireBroker,
+    Sharing,
     Subscribe,
     Subscribed,
     SubscriptionAltered,
@@ -49,6 +50,7 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.events import EventBatch, EventRun
+from gapless.core.group_messages import Finish, Handed, Reject, TakenBack
 from gapless.core.identity import (
     BrokerName,
     CellName,
@@ -241,6 +243,15 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     ),
     "retire a broker": RetireBroker(4, BrokerName("b2")),
     "consumed": Consumed(2),
+    "join a group": Subscribe(
+        TOPIC, 2, 1, name=DESK, tokens="broker", share=Sharing("symbol", 5, TopicName("dead"))
+    ),
+    "handed": Handed(1, TOPIC, PUBEND, (12, 19), BATCH),
+    "handed again": Handed(1, TOPIC, PUBEND, (12, 19), BATCH, (0, 3)),
+    "finish": Finish(1, PUBEND, (12, 19), 4),
+    "reject": Reject(1, PUBEND, (12,), 4, 5_000_000, "no such customer"),
+    "give back": Reject(1, PUBEND, (19,), counts=False),
+    "taken back": TakenBack(1, PUBEND, (12,)),
     "stage": Stage(TOPIC, 5, JOB, 7, "part-1", 3, EventBatch.join([PLAIN, TRADE])),
     "commit": Commit(TOPIC, 6, JOB, 7, ("part-1", "part-2"), (5, 0)),
     "committed": Committed(6, PUBEND, 2048, 5, repeated=True),

@@ -7,6 +7,7 @@ import inspect
 from gapless.core import (
     broker_messages,
     client_messages,
+    group_messages,
     messages,
     name_messages,
     range_messages,
@@ -30,6 +31,7 @@ MODULES = (
     range_messages,
     name_messages,
     roster_messages,
+    group_messages,
 )
 
 

@@ -55,6 +55,7 @@ from gapless.node.node import Node
 from gapless.node.parts import Parts
 from gapless.storage.disk import DiskVolume
 from gapless.storage.replica.store import StorageFencedError
+from gapless.wire.events import extend_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -133,7 +134,7 @@ class Broker:
             self._network,
             volume,
             clock.read(),
-            encoding=EventEncoding(reader.attributes_of, reader.check, survey),
+            encoding=EventEncoding(reader.attributes_of, reader.check, survey, extend_event),
             config=self._limits,
             parts=Parts(subscribers=TimedSubscribers),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.cli.connection import connected
 from gapless.cli.terminal import say, visible
@@ -102,6 +102,38 @@ async def print_all(
                 if tells_gaps:
                     raise
                 say(INTERRUPTED, err=True)
+
+
+class GroupRequest(NamedTuple):
+    """The group that is to be joined, as the command line gives it."""
+
+    topic: str
+    condition: str
+    name: str
+    start: Start
+    share_by: str
+    attempts_max: int | None
+    dead_letters: str | None
+
+
+async def print_share(url: str, group: GroupRequest, output: Output) -> None:
+    """Print what this member of a group gets."""
+    async with (
+        connected(url) as client,
+        client.subscribe(
+            group.topic,
+            group.condition,
+            name=group.name,
+            start=group.start,
+            share_by=group.share_by,
+            attempts_max=group.attempts_max,
+            dead_letters=group.dead_letters,
+        ) as subscription,
+    ):
+        say(f"joined {group.name} at {subscription.address}", err=True)
+        async for item in subscription:
+            if output.put(item):
+                return
 
 
 async def is_reliable(client: Client, topic: str) -> bool:

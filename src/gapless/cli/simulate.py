@@ -29,7 +29,7 @@ CHUNK = 8
 FAILURES_SHOWN_MAX = 3
 
 
-SERVICES = ("durable", "reliable", "multicast", "standby")
+SERVICES = ("durable", "reliable", "multicast", "standby", "groups")
 CLIENTS = "clients"
 """Instead of a service: the durable one, used by shipped clients."""
 
@@ -135,6 +135,12 @@ def play(service: str, seed: int, out: Callable[[str], object] | None = None) ->
             ring = simulate_scribe(seed, out=out)
             lines, last, steps = [str(ring.options)], ring.last, ring.steps
             found = (ring.digest, ring.deliveries, ring.violation)
+        case "groups":
+            from gapless.testing.groups.run import simulate_group
+
+            group = simulate_group(seed, out=out)
+            lines, last, steps = group.options, group.last_lines, group.steps
+            found = (group.digest, group.finished, group.violation)
         case _:
             raise typer.BadParameter(f"{service!r} is none of {', '.join(SERVICES)}")
     digest, deliveries, violation = found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +17,33 @@ if TYPE_CHECKING:
     from gapless.client.subscription_options import Start
 
 
+TokenPath = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Keep the token in this file, not at the broker."),
+]
+JournalPath = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Append every delivery to this file, as JSON lines."),
+]
+Beginning = Annotated[
+    str,
+    typer.Option(help="Where a new one begins: latest, earliest, a token or a time (ISO 8601)."),
+]
+ShareBy = Annotated[
+    str,
+    typer.Option(
+        metavar="ATTRIBUTE",
+        help="Join the group NAME: each event goes to one member, by the value of this.",
+    ),
+]
+Attempts = Annotated[
+    int, typer.Option(min=0, help="Of a group: how often an event is tried; 0 is for ever.")
+]
+DeadLetters = Annotated[
+    str, typer.Option(metavar="TOPIC", help="Of a group: where an event goes after that.")
+]
+
+
 def subscribe(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     condition: Annotated[
@@ -25,20 +52,12 @@ def subscribe(
     name: Annotated[
         str, typer.Option(help="A durable subscription: run again, it goes on where it was.")
     ] = "",
-    start: Annotated[
-        str,
-        typer.Option(
-            help="Where a new one begins: latest, earliest, a token or a time (ISO 8601)."
-        ),
-    ] = "latest",
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Keep the token in this file, not at the broker."),
-    ] = None,
-    journal: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Append every delivery to this file, as JSON lines."),
-    ] = None,
+    start: Beginning = "latest",
+    token_file: TokenPath = None,
+    journal: JournalPath = None,
+    share_by: ShareBy = "",
+    attempts_max: Attempts = 0,
+    dead_letters: DeadLetters = "",
     count: Annotated[int, typer.Option(min=0, help="Stop after this many events; 0 is never.")] = 0,
     total: Annotated[
         bool, typer.Option("--total", help="One order over all publishers of the topic.")
@@ -53,21 +72,27 @@ def subscribe(
     gapless subscribe trades --json --count 1
     gapless subscribe trades "price > 90" --name desk-7
     gapless subscribe trades --name desk-7 --token-file desk-7.token --journal desk-7.jsonl
+    gapless subscribe orders --name billing --share-by customer
 
     Without a name, the command reconnects after a lost connection and reports what it missed as a
     gap. With a name it misses nothing, however long you are away; `gapless unsubscribe` ends the
     subscription for good. With a token file and a journal, each event is in the journal once, even
-    if this command is killed.
+    if this command is killed. With --share-by, run it several times: each event is printed by one
+    of them, and is finished when the next one is printed.
     """
     import asyncio
 
     from gapless.cli.condition import notes
-    from gapless.cli.deliveries import Output, print_all
+    from gapless.cli.deliveries import GroupRequest, Output, print_all, print_share
     from gapless.cli.token_file import DeliveryJournal, TokenFile
     from gapless.filters.filter import Filter
 
     if token_file is not None and not name:
         raise UsageError("a token is of a named subscription", "Give --name, too.")
+    if share_by and (token_file is not None or total):
+        raise UsageError("a group has no token, and order by key", "Leave --share-by out.")
+    if not share_by and (attempts_max or dead_letters):
+        raise UsageError("--attempts-max and --dead-letters are for groups", "Give --share-by.")
     for note in notes(Filter.parse(condition)):
         say(note, err=True)
     opened = DeliveryJournal(journal) if journal else None
@@ -75,7 +100,13 @@ def subscribe(
         kept = TokenFile(token_file) if token_file else None
         begin = where_from(start, kept, opened)
         output = Output(opened, kept, count, as_json=as_json)
-        asyncio.run(print_all(url, topic, condition, name, begin, output, total=total))
+        if share_by:
+            group = GroupRequest(
+                topic, condition, name, begin, share_by, attempts_max or None, dead_letters or None
+            )
+            asyncio.run(print_share(url, group, output))
+        else:
+            asyncio.run(print_all(url, topic, condition, name, begin, output, total=total))
     finally:
         if opened is not None:
             opened.close()

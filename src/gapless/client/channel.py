@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gapless.core.client_messages import Order, Subscribed, SubscriptionAltered
     from gapless.core.errors import GaplessError
     from gapless.core.events import Event
+    from gapless.core.group_messages import Handed, TakenBack
     from gapless.core.identity import BrokerName, PubendName, TopicName
     from gapless.core.messages import Message
     from gapless.core.ticks import Span
@@ -70,6 +71,7 @@ class Subscriber(Protocol):
     def interrupt(self, error: GaplessError) -> None: ...
     def relocate(self) -> None: ...
     def resume(self) -> None: ...
+    def hand(self, message: Handed | TakenBack) -> None: ...
 
 
 class ChannelInbox(Protocol):

@@ -6,7 +6,7 @@ client share that connection.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, overload
 
 from gapless.client import arguments
 from gapless.client.address import is_tls
@@ -14,12 +14,13 @@ from gapless.client.connection import OPEN, Passport
 from gapless.client.credentials import find_credentials
 from gapless.client.delivery import Receipt
 from gapless.client.errors import LinkError, RefusedError
+from gapless.client.group_subscription import GroupSubscription
 from gapless.client.publisher import LINGER_S, Publisher
 from gapless.client.range_reads import RangeReads
 from gapless.client.reconnection import ReconnectingChannel
 from gapless.client.requests import ask_for, ask_until_answered, ask_with_retries
 from gapless.client.subscription import Subscription
-from gapless.client.subscription_options import check_options
+from gapless.client.subscription_options import check_group, check_options
 from gapless.client.topics import TopicRequests
 from gapless.client.transaction import TransactionRequests
 from gapless.client.why import ADMIN_PORT, ask_why
@@ -131,6 +132,7 @@ class Client(TopicRequests, TransactionRequests, RangeReads):
 
     # --- subscribing -----------------------------------------------------------------------------
 
+    @overload
     def subscribe(
         self,
         topic: str,
@@ -142,7 +144,36 @@ class Client(TopicRequests, TransactionRequests, RangeReads):
         tokens: TokenKeeper = "client",
         interruption: Interruption = "raise",
         silence: bool = False,
-    ) -> Subscription:
+    ) -> Subscription: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        condition: str = "",
+        *,
+        name: str,
+        start: Start = "latest",
+        share_by: str,
+        attempts_max: int | None = None,
+        dead_letters: str | None = None,
+    ) -> GroupSubscription: ...
+
+    def subscribe(
+        self,
+        topic: str,
+        condition: str = "",
+        *,
+        name: str | None = None,
+        order: Order = "publisher",
+        start: Start = "latest",
+        tokens: TokenKeeper = "client",
+        interruption: Interruption = "raise",
+        silence: bool = False,
+        share_by: str | None = None,
+        attempts_max: int | None = None,
+        dead_letters: str | None = None,
+    ) -> Subscription | GroupSubscription:
         """Every event that matches, once and in order: `async with`, `async for`.
 
         With a `name` it is durable: it counts while nobody is connected, until `unsubscribe`. The
@@ -151,6 +182,11 @@ class Client(TopicRequests, TransactionRequests, RangeReads):
         acknowledged by itself. Without a name it starts now and ends with its connection;
         `interruption` says what happens then: "raise" a `SubscriptionInterruptedError`, or go on
         after a `Gap` ("gap").
+
+        With `share_by`, an attribute, it is a group: any number of clients attach under the name,
+        each event goes to one of them, and events with the same value of the attribute go to the
+        same one, in order. `finish` or asking for the next event ends the work on one; `reject`
+        gives it back. After `attempts_max` attempts it goes to the topic `dead_letters`.
         """
         options = check_options(
             topic,
@@ -162,6 +198,13 @@ class Client(TopicRequests, TransactionRequests, RangeReads):
             interruption=interruption,
             silence=silence,
         )
+        if share_by is not None:
+            group = check_group(options, share_by, attempts_max, dead_letters)
+            return GroupSubscription(self.channel, group)
+        if attempts_max is not None or dead_letters is not None:
+            raise UsageError(
+                "only a group has attempts_max and dead_letters", "Give share_by, too."
+            )
         return Subscription(self.channel, options)
 
     async def acknowledge(self, name: str, token: Token) -> None:

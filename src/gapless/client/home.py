@@ -136,8 +136,12 @@ class SubscriptionHome:
 
     def lose(self) -> None:
         """It is not at this broker any more; the next broker that is asked finds it."""
-        self._asked = None
+        self.ask_anew()
         self._is_lost = True
+
+    def ask_anew(self) -> None:
+        """The next request may go to the same connection again."""
+        self._asked = None
 
     def message(self, request: int, received: Token | None, acknowledged: Token) -> Subscribe:
         """The request for it. `received`: everything below has come; None: it has not begun."""
@@ -168,4 +172,5 @@ class SubscriptionHome:
             moves=self._moves if previous else 0,
             altered=self._altered,
             former=self._former,
+            share=options.share,
         )

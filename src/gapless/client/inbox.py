@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         SubscriptionAltered,
     )
     from gapless.core.errors import GaplessError
+    from gapless.core.group_messages import Handed, TakenBack
     from gapless.core.identity import TopicName
 
 
@@ -140,6 +141,11 @@ class Inbox:
         for number in message.subscriptions:
             if number in self._subscribers:
                 self._subscribers[number].lose(message.pubend, message.span)
+
+    def hand(self, message: Handed | TakenBack) -> None:
+        """For a member of a group."""
+        if (subscriber := self._subscribers.get(message.subscription)) is not None:
+            subscriber.hand(message)
 
     def ended(self, message: Ended) -> None:
         if (subscriber := self._subscribers.get(message.subscription)) is not None:

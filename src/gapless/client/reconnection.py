@@ -39,6 +39,7 @@ from gapless.core.client_messages import (
     Unreached,
 )
 from gapless.core.errors import GaplessError, UsageError
+from gapless.core.group_messages import Handed, TakenBack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -296,6 +297,8 @@ class ReconnectingChannel:
             case Subscribed(request=request):
                 self.inbox.start(message)  # now: its first events may be right behind
                 self._answer(request, message)
+            case Handed() | TakenBack():
+                self.inbox.hand(message)
             case Lost():
                 self.inbox.lose(message)
             case CaughtUp() | FellBehind() | Unreached():

@@ -410,6 +410,9 @@ class Subscription:
                     is_new |= self._backlog.add(pubend, [], through, None)
         return is_new
 
+    def hand(self, message: Message) -> None:
+        """Only members of groups are handed events."""
+
     def lose(self, pubend: PubendName, span: Span) -> None:
         self.leave_shared()
         self._take_silence()  # what is known to be silent is not lost

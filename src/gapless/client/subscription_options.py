@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, get_args
 
 from gapless.client import arguments
-from gapless.core.client_messages import Order, TokenKeeper
+from gapless.core.client_messages import Order, Sharing, TokenKeeper
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
 
@@ -36,6 +36,36 @@ class SubscriptionOptions:
     tokens: TokenKeeper = "client"
     resumes: bool = False  # anonymous: goes on after a lost connection, with a gap
     silence: bool = False
+    share: Sharing | None = None  # of a group
+
+
+DEAD_LETTERS = "dead_letters"
+"""The topic of dead letters, unless another is given."""
+
+
+def check_group(
+    options: SubscriptionOptions,
+    share_by: str,
+    attempts_max: int | None,
+    dead_letters: str | None,
+) -> SubscriptionOptions:
+    """The options of a member of a group; `UsageError` if they contradict each other."""
+    if options.name is None:
+        raise UsageError("a group needs a name", "Give name=…, the same to all members.")
+    if options.token is not None:
+        raise UsageError("a group has no token to start at", "Leave start out: its broker knows.")
+    if options.order != "publisher" or options.silence or options.resumes:
+        raise UsageError(
+            "a group has order by key, and tells no silence",
+            "Leave order, silence and interruption out, or leave share_by out.",
+        )
+    if attempts_max is None and dead_letters is not None:
+        raise UsageError("dead letters need attempts_max", "Say after how many attempts.")
+    share = Sharing(arguments.name("share_by", share_by))
+    if attempts_max is not None:
+        most = arguments.count("attempts_max", attempts_max, 1)
+        share = Sharing(share.share_by, most, arguments.topic(dead_letters or DEAD_LETTERS))
+    return replace(options, tokens="broker", share=share)
 
 
 def check_options(

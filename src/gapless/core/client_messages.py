@@ -20,7 +20,7 @@ from gapless.core.identity import (
     TopicName,
     check_name,
 )
-from gapless.core.lengths import Address, Condition, LongName, Prose
+from gapless.core.lengths import Address, AnyCount, Condition, LongName, Name, Prose
 from gapless.core.messages import Made, Message, Told
 from gapless.core.ticks import PUBEND_COUNT_MAX, TICK_MAX, Span, check_ticks
 
@@ -119,6 +119,20 @@ class Refused(Told, frozen=True):
     elsewhere: tuple[Address, ...] = ()  # addresses of brokers that can serve it, any of them
 
 
+class Sharing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a group shares its events among its members."""
+
+    share_by: Name  # the attribute that is the key
+    attempts_max: AnyCount = 0  # how often an event may be tried; 0: any number
+    dead_letters: TopicName | None = None  # the topic where an event goes after that
+
+    def __post_init__(self) -> None:
+        if not self.share_by:
+            raise ValueError("a group shares by an attribute, which has a name")
+        if bool(self.attempts_max) is not (self.dead_letters is not None):
+            raise ValueError("attempts_max and dead_letters go together")
+
+
 class Subscribe(Message, frozen=True):
     """Deliver what matches `condition`, until the connection ends.
 
@@ -142,8 +156,11 @@ class Subscribe(Message, frozen=True):
     moves: int = 0  # how often it has moved
     altered: int = UNKNOWN  # how often its condition has changed, as the client was told
     former: Formers = ()  # the conditions before this one that may still count
+    share: Sharing | None = None  # the client becomes a member of a group
 
     def __post_init__(self) -> None:
+        if self.share is not None and (self.name is None or self.token is not None):
+            raise ValueError("a group has a name, and no token that clients could show")
         given = (self.token is not None) + self.earliest + (self.instant is not None)
         if given > 1:
             raise ValueError("a subscription starts at one place: token, earliest or instant")

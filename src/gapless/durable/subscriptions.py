@@ -72,6 +72,7 @@ def is_name(name: str) -> bool:
 def size_of(definition: Definition, since: Mapping[str, int]) -> int:
     """The bytes of a subscription whose number clients determine; they are kept in memory."""
     texts = 2 * len(definition.name.encode()) + len(definition.condition.encode())
+    texts += len(definition.share_by.encode())
     former = sum(len(each.condition.encode()) for each in definition.former)
     return texts + former + PUBEND_BYTES * len(since) * (1 + len(definition.former))
 
@@ -102,6 +103,9 @@ class Definition:
     registrar: BrokerName | None = None  # the broker that records its home; None: none yet
     altered: int = 0  # how often its condition has changed
     former: tuple[Former, ...] = ()  # what it was before, the oldest first; the last one stays
+    share_by: str = ""  # of a group: the attribute that is the key; empty: it is no group
+    attempts_max: int = 0  # of a group; 0: any number
+    dead_letters: TopicName | None = None  # of a group: the topic of what was tried too often
 
     @property
     def is_found(self) -> bool:
@@ -345,7 +349,10 @@ class DurableSubscriptions:
             subscription.acknowledged = moved
             self._next_group.names.add(name)
         self._next_group.then += then
-        if subscription.definition.tokens == "broker" or then:
+        is_token = (
+            subscription.definition.tokens == "broker" and not subscription.definition.share_by
+        )
+        if is_token or then:  # what a group has finished is durable elsewhere
             return self._write()
         if self._next_group.names and self._current_write is None and self.deadline is None:
             self.deadline = Instant(now + self.timing.released_flush)

@@ -277,6 +277,16 @@ class Config:
     delivered_flush: int = 250 * MILLISECOND
     """How long a position may wait to be written when nobody took an event."""
 
+    group_members_max: int = 1_000
+    """Members of one group; one more is refused."""
+
+    group_member_events_max: int = 32
+    """Events that one member of a group has in hand; the next come when it has finished some."""
+
+    group_keys_max: int = 50_000
+    """Keys of a group whose members are remembered; beyond it the key that was used longest ago is
+    forgotten, and its next event may go to another member."""
+
     released_flush: int = 250 * MILLISECOND
     """How long acknowledgements are gathered before they are written."""
 

@@ -49,6 +49,9 @@ class EventEncoding:
     survey: Survey | None = None
     """Searches a part of a log faster than event by event, if the driver can."""
 
+    extend: Callable[[bytes, Attributes], bytes] | None = None
+    """Makes a copy of an event with further attributes, or with as much of it as fits."""
+
     def check_events(self, events: EventBatch) -> None:
         """Raise `WireError` for a batch that a client may not publish."""
         (self.check or self.attributes_of)(events)

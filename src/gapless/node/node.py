@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import Sideways
 from gapless.core.client_messages import Consumed
+from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, RequestError
 from gapless.core.identity import BrokerName, ClientName, Instant
 from gapless.core.messages import Made, Ping, Pong
@@ -46,6 +47,7 @@ from gapless.node.dispatch import Services
 from gapless.node.durable.service import PUBEND_KINDS, DurableService
 from gapless.node.epoch import EpochPersisted
 from gapless.node.parts import Parts
+from gapless.node.subscriptions.named_groups import is_feed
 from gapless.node.topics import Topics
 
 if TYPE_CHECKING:
@@ -114,7 +116,8 @@ class Node:
     def fire(self, now: Instant) -> list[Effect]:
         instant = self._time(now)
         effects = self.routing.fire(instant) + self.epoch.fire(instant)
-        return effects + self.services.fire(instant) + self.services.settle(instant)
+        effects += self.services.fire(instant)
+        return self._feed_groups(effects + self.services.settle(instant), instant)
 
     def link_up(
         self,
@@ -143,8 +146,10 @@ class Node:
             self.catalogue.farewell(BrokerName(peer))
             self.routing.lose(peer, instant)
             effects = self.services.link_down(BrokerName(peer), instant)
-            return owed + effects + (self.services.settle(instant) if owed else [])
-        return owed + self._drop(ClientName(peer), instant) + self.services.settle(instant)
+            effects = owed + effects + (self.services.settle(instant) if owed else [])
+        else:
+            effects = owed + self._drop(ClientName(peer), instant) + self.services.settle(instant)
+        return self._feed_groups(effects, instant)
 
     def welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
         """A broker that is in no network file has a link to us: tell it of all topics that it can
@@ -179,14 +184,30 @@ class Node:
         if sender == self.name:
             effects = self._persisted(message, instant)
         elif service is not None and sender not in self.connections:
-            return service.receive(BrokerName(sender), message, instant) + service.settle(instant)
+            effects = service.receive(BrokerName(sender), message, instant)
+            return self._feed_groups(effects + service.settle(instant), instant)
         elif sender in self.network.cell_of:
             effects = self._from_broker(BrokerName(sender), message, instant)
         elif isinstance(message, TopicNews) and self.network.joins:
             effects = self.topics.receive_news(BrokerName(sender), message, instant)
         else:
             effects = self._guarded(ClientName(sender), message, instant)
-        return effects + self.services.settle(instant)
+        return self._feed_groups(effects + self.services.settle(instant), instant)
+
+    def _feed_groups(self, effects: list[Effect], now: Instant) -> list[Effect]:
+        """Hand groups what was sent to their feeds: they are clients inside of this broker."""
+        groups = self.durable.groups
+        while groups.is_used and any(
+            isinstance(each, Send) and is_feed(each.to) for each in effects
+        ):
+            rest: list[Effect] = []
+            for each in effects:
+                if isinstance(each, Send) and is_feed(each.to):
+                    rest += groups.receive(each.to, each.message, now)
+                else:
+                    rest.append(each)
+            effects = rest + self.services.settle(now)
+        return effects
 
     # --- each message has one place -------------------------------------------------------------
 
@@ -285,7 +306,7 @@ class Node:
         return {
             "broker": self.name,
             "cell": routing.cell,
-            "clients": len(self.connections),
+            "clients": len(self.connections) - self.durable.groups.feed_count,
             "subscriptions": subscribers.subscription_count + unmatched,
             "delivered": self.connections.delivered,
             "batch_sizes": list(subscribers.batch_sizes),

@@ -132,7 +132,7 @@ class ClientRun:
                 stack.push_async_callback(source.cancel)
                 source.start(url)
             end = Instant(world.now + self.options.duration)
-            Faults(world, self.options, [Clients(self.network)], end)  # type: ignore[list-item]
+            Faults(world, self.options, [Clients(self.network)], end)
             absences = [
                 asyncio.create_task(self._stay_away(witness, url))
                 for witness, url in self._witnesses

@@ -10,7 +10,7 @@ drawn while, or at the latest when the world is healed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gapless.propagation.stamp import STAMPS
 from gapless.testing.options import LOST_STAMP
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gapless.core.identity import BrokerName, Instant
-    from gapless.testing.actors.clients import Publisher, Subscriber
-    from gapless.testing.actors.durable_clients import DurableSubscriber
-    from gapless.testing.actors.founders import Founder
-    from gapless.testing.actors.jobs import Job
-    from gapless.testing.actors.operators import Operator
     from gapless.testing.options import Options
     from gapless.testing.world import World
 
 SECOND = 1_000_000
+
+
+class Client(Protocol):
+    """What faults do to a client."""
+
+    def hang_up(self) -> None: ...
 
 
 class Faults:
@@ -37,7 +38,7 @@ class Faults:
         self,
         world: World,
         options: Options,
-        clients: Sequence[Publisher | Subscriber | DurableSubscriber | Founder | Job | Operator],
+        clients: Sequence[Client],
         end: Instant,
     ) -> None:
         self._world = world

@@ -32,7 +32,7 @@ from gapless.testing.record import Record
 from gapless.testing.trace import Trace
 from gapless.testing.watch import Watch
 from gapless.testing.world import World
-from gapless.wire.events import check_events, decode_attributes
+from gapless.wire.events import check_events, decode_attributes, extend_event
 from gapless.wire.kinds import codec
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class SimulatedNetwork:
             store,
             now,
             config=self._config,
-            encoding=EventEncoding(decode_attributes, check_events),
+            encoding=EventEncoding(decode_attributes, check_events, extend=extend_event),
         )
 
     # --- running ---------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ from gapless.testing.situations import Situations
 from gapless.testing.trace import Trace
 from gapless.testing.watch import Watch
 from gapless.testing.world import World
-from gapless.wire.events import check_events, decode_attributes
+from gapless.wire.events import check_events, decode_attributes, extend_event
 from gapless.wire.kinds import codec
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def node_maker(
             store,
             now,
             config=options.config,
-            encoding=EventEncoding(decode_attributes, check_events),
+            encoding=EventEncoding(decode_attributes, check_events, extend=extend_event),
             parts=strict(parts or Parts()),
         )
 

@@ -150,6 +150,18 @@ def encode_events(
         yield encoded
 
 
+def extend_event(encoded: Bytes, more: Mapping[str, Value]) -> bytes:
+    """A copy of an event with further attributes. What does not fit into an event is left out: the
+    event's own attributes first, then its body."""
+    content = _decode(_contents, encoded)
+    for attributes, body in (({**content.attributes, **more}, content.body), (more, content.body)):
+        try:
+            return encode_event(attributes, body)
+        except EventError:
+            continue
+    return encode_event(more)
+
+
 def decode_attributes(batch: EventBatch) -> list[Attributes]:
     """The attributes of every event of a batch; the rest is not decoded."""
     try:

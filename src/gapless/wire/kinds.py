@@ -45,6 +45,7 @@ from gapless.core.client_messages import (
     Unreached,
     Unsubscribe,
 )
+from gapless.core.group_messages import Finish, Handed, Reject, TakenBack
 from gapless.core.messages import Addresses, Goodbye, Hello, Ping, Pong
 from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
@@ -138,7 +139,9 @@ RANGES: tuple[type[Message], ...] = (ReadRange, RangeRead, PositionsQuery, Posit
 
 ROSTERS: tuple[type[Message], ...] = (RosterQuery, Roster, Strike)
 
-KINDS = (*LINK, *BROKERS, *CLIENTS, *TOPICS, *TRANSACTIONS, *RANGES, *ROSTERS)
+GROUPS: tuple[type[Message], ...] = (Handed, Finish, Reject, TakenBack)
+
+KINDS = (*LINK, *BROKERS, *CLIENTS, *TOPICS, *TRANSACTIONS, *RANGES, *ROSTERS, *GROUPS)
 
 
 @cache

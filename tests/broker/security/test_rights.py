@@ -41,6 +41,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, UsageError
+from gapless.core.group_messages import Handed, TakenBack
 from gapless.core.identity import (
     BrokerName,
     ClientName,
@@ -77,7 +78,7 @@ from tests.broker.stage import publication
 ANSWERS = {
     Receipt, PublisherPosition, Refused, Subscribed, Ended, Deliveries, Lost, CaughtUp, FellBehind,
     Unreached, Done, SubscriptionAltered, Committed, ProducerPosition, RangeRead, Positions,
-    TopicList, TopicNews, TopicQuestion, Roster,
+    TopicList, TopicNews, TopicQuestion, Roster, Handed, TakenBack,
 }  # fmt: skip
 """What brokers send, to clients and, of topics, to each other; it is not for clients to send."""
 

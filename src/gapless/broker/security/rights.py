@@ -38,6 +38,7 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.errors import ProtocolError, UsageError, quoted
+from gapless.core.group_messages import Finish, Reject
 from gapless.core.range_messages import PositionsQuery, ReadRange
 from gapless.core.roster_messages import RosterQuery, Strike
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicList, TopicsQuery
@@ -83,6 +84,8 @@ NEEDS: dict[type[Message], Need | None] = {
     Acknowledge: None,  # of subscriptions of the same connection, which were allowed; or by name
     Unsubscribe: None,
     Consumed: None,
+    Finish: None,  # of memberships of the same connection, which were allowed
+    Reject: None,
     Stage: Need(Right.PUBLISH),
     Commit: Need(Right.PUBLISH),
     Abort: Need(Right.PUBLISH),
@@ -189,8 +192,17 @@ def refusal(rights: Rights, message: Message) -> Refused | None:
         return None
     topic = EVERYTHING if need.field == EVERYTHING else str(getattr(message, need.field))
     if rights.may(need.right, topic):
-        return None
+        return _dead_letter_refusal(rights, message)
     return _refused(message, f"not allowed to {need.right} on topic {quoted(topic)}")
+
+
+def _dead_letter_refusal(rights: Rights, message: Message) -> Refused | None:
+    """A group publishes its dead letters in the name of the client that makes it."""
+    share = message.share if isinstance(message, Subscribe) else None
+    topic = share.dead_letters if share is not None else None
+    if topic is None or rights.may(Right.PUBLISH, topic):
+        return None
+    return _refused(message, f"not allowed to {Right.PUBLISH} on topic {quoted(topic)}")
 
 
 def begin_refusal(rights: Rights, head: Mapping[str, str | int]) -> Refused | None:

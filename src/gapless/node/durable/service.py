@@ -40,6 +40,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.effects import Persist, Send, Tell
 from gapless.core.errors import ProtocolError, quoted
+from gapless.core.group_messages import Finish, Reject
 from gapless.core.identity import TopicName
 from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.portion import WHOLE, Portion
@@ -68,6 +69,7 @@ from gapless.node.subscriptions.catch_ups import Assured
 from gapless.node.subscriptions.homes import Homes
 from gapless.node.subscriptions.lag import Lags
 from gapless.node.subscriptions.moves import Moves
+from gapless.node.subscriptions.named_groups import GroupsPersisted, NamedGroups
 from gapless.node.subscriptions.named_subscriptions import NamedSubscriptions
 from gapless.node.subscriptions.table import Work
 from gapless.propagation.leaf import ClockPersisted
@@ -126,6 +128,7 @@ class DurableService(Service):
         TopicGone,
         ClockPersisted,
         StampPersisted,
+        GroupsPersisted,
     )
 
     def __init__(self, context: Context, subscribers: Subscribers) -> None:
@@ -157,6 +160,8 @@ class DurableService(Service):
         self.requests = SubscriptionRequests(
             context, self.streams, subscribers, self.interests, self.attachments, self.homes
         )
+        self.groups = NamedGroups(context, self.attachments, self.streams.pubends)
+        self.attachments.groups = self.groups
         self.producers = Producers(context, self.streams.pubends, subscribers.clients)
         self.rosters = Rosters(context, self.streams.pubends)
         self.ranges = Ranges(context, self.streams.pubends)
@@ -165,7 +170,7 @@ class DurableService(Service):
     # --- life ------------------------------------------------------------------------------------
 
     def restore(self, now: Instant) -> list[Effect]:
-        effects = self._finish_deletions()
+        effects = self.groups.restore() + self._finish_deletions()
         for topic, interest in self.interests.by_topic.items():
             effects += interest.begin(now, self.named.survivors(topic))
         return effects
@@ -253,6 +258,8 @@ class DurableService(Service):
             case AlterationNoted():
                 self.alterations.note(client, message)
                 return []
+            case Finish() | Reject():
+                return self.groups.request(client, message, now)
             case _ if isinstance(message, TransactionRequest):
                 return self.producers.receive(client, message, now)
             case _ if isinstance(message, RosterRequest):
@@ -266,6 +273,8 @@ class DurableService(Service):
         place = self.subscribers.clients[client].subscriptions.get(number)
         if place is not None:
             return self.network.topic[place[0]].service == self.name
+        if self.groups.has(client, number):
+            return True
         return self.requests.has(client, number) or self.attachments.has(client, number)
 
     @property
@@ -276,7 +285,7 @@ class DurableService(Service):
         """End a subscription; ending one that is not there is fine, and says so too."""
         self.requests.give_up(client, number, now)
         self._note_contact(client, now)
-        if not self.attachments.detach(client, number):
+        if not (self.groups.leave(client, number) or self.attachments.detach(client, number)):
             self.subscribers.remove(client, number)
         return [Send(client, Ended(number))]
 
@@ -285,6 +294,7 @@ class DurableService(Service):
         self._note_contact(client, now)
         self.attachments.disconnect(client)
         self.alterations.disconnect(client)
+        self.groups.disconnect(client)
         return []
 
     def _note_contact(self, client: ClientName, now: Instant) -> None:
@@ -354,6 +364,8 @@ class DurableService(Service):
                 return self.alterations.persisted(message, now)
             case Noted():
                 return self.homes.noted(message, now)
+            case GroupsPersisted():
+                return self.groups.persisted(message, now)
             case TopicGone():
                 return self._gone(message.entry)
             case ClockPersisted(key=label):
@@ -376,7 +388,9 @@ class DurableService(Service):
         if not self.requests.is_quiet or self.subscribers.dropped or self.interests.has_news:
             return False
         has_work = self.named.table.has_work(Work.TELL_HOME, Work.CONFIRM)
-        return not has_work and self.streams.is_quiet and self.alterations.is_quiet
+        if has_work or not self.groups.is_quiet:
+            return False
+        return self.streams.is_quiet and self.alterations.is_quiet
 
     def settle(self, now: Instant) -> list[Effect]:
         """Pass on what was asked for, start what can start, and drop what no one wants any more."""
@@ -385,7 +399,7 @@ class DurableService(Service):
         dropped = self.subscribers.take_dropped()
         for topic, key in dropped:
             self.interests.unsubscribe(topic, key, now)
-        effects = self.requests.resume(now)
+        effects = self.requests.resume(now) + self.groups.settle(now)
         effects += self.interests.update(now)
         effects += self.alterations.settle(now)
         effects += self.streams.settle(now)
@@ -401,15 +415,15 @@ class DurableService(Service):
 
     @property
     def deadline(self) -> Instant | None:
-        busy = self.streams, self.interests, self.named, self.attachments.catch_ups
-        return earliest(
-            [each.deadline for each in (*busy, self.moves, self.homes, self.alterations)]
-        )
+        early = self.streams, self.interests, self.named, self.attachments.catch_ups
+        late = self.moves, self.homes, self.alterations, self.groups
+        return earliest([each.deadline for each in (*early, *late)])
 
     def fire(self, now: Instant) -> list[Effect]:
         effects = self.interests.fire(now)
         effects += self.streams.wake(now) + self.named.fire(now)
         self.attachments.catch_ups.fire(now)
+        self.groups.fire(now)
         return effects + self.moves.fire(now) + self.homes.fire(now) + self.alterations.fire(now)
 
     # --- figures, invariants ---------------------------------------------------------------------
@@ -452,6 +466,7 @@ class DurableService(Service):
         self.moves.check()
         self.alterations.check()
         self.homes.check(portion)
+        self.groups.check(portion)
 
     @property
     def size(self) -> int:

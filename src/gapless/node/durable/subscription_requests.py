@@ -23,6 +23,7 @@ from gapless.filters.filter import Filter
 from gapless.node.delivery.audience import DURABLE
 from gapless.node.redirect import refuse_elsewhere
 from gapless.node.routing import score
+from gapless.node.subscriptions.dead_letters import hosted_pubends
 from gapless.node.subscriptions.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -140,6 +141,8 @@ class SubscriptionRequests:
         ):
             problem = "a subscription that comes from another broker needs a token and its name"
             return refuse(client, message, problem, "Give the token, and where it was last.")
+        if existing is None and (refused := self._refuse_dead_letters(client, message)):
+            return refused
         return self._refuse_former(client, message, now) or self._refuse_token(client, message, now)
 
     def _refuse_former(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
@@ -153,6 +156,29 @@ class SubscriptionRequests:
             if refused := self.tokens.doubt(message.request, topic, former.until, now):
                 return [Send(client, refused)]
         return []
+
+    def _refuse_dead_letters(self, client: ClientName, message: Subscribe) -> list[Effect]:
+        """Where a new group could not publish its dead letters: its broker has to host a pubend of
+        their topic."""
+        name = message.share.dead_letters if message.share is not None else None
+        if name is None:
+            return []
+        topic = self.network.topic.get(name)
+        if topic is None:
+            problem = f"there is no topic {quoted(name)} for dead letters"
+            return refuse(client, message, problem, f"Create it: gapless topic create {name}")
+        if name == message.topic or topic.service != "durable":
+            problem = f"topic {quoted(name)} cannot take the dead letters of this group"
+            return refuse(client, message, problem, "Give another topic, of the durable service.")
+        if hosted_pubends(topic, self.streams.pubends):
+            return []
+        hosts = [each.host for each in topic.pubends]
+        able = [each for each in hosts if self.network.cell_of[each].subscribers]
+        problem = f"no pubend of topic {quoted(name)} is at this broker"
+        if not able:
+            remedy = "Create that topic with a pubend at a broker that takes subscribers."
+            return refuse(client, message, problem, remedy)
+        return refuse_elsewhere(client, message, problem, able)
 
     def _refuse_durable(self, client: ClientName, message: Subscribe) -> list[Effect]:
         """Where there is no room for it, so that its name is not claimed for nothing."""

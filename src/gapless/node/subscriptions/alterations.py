@@ -155,6 +155,10 @@ class Alterations:
         """Change the condition of a subscription that is here, and may be changed by the client."""
         known = self.named.subscriptions.get(message.name)
         assert known is not None
+        if known.definition.share_by:
+            problem = f"subscription {quoted(message.name)} is a group, whose condition stays"
+            remedy = "Subscribe with the new condition under another name."
+            return [Send(client, Refused(message.request, problem, remedy))]
         under_way = self._open.get(message.name)
         asker = (client, message.request)
         if under_way is not None and under_way.text == message.condition:

@@ -18,9 +18,11 @@ Source: DSN 2003, sec. 4; docs/protocols/durable-subscriptions.md, 3.1, 3.2.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from gapless.core.client_messages import Done, Refused, Subscribed
+from msgspec import structs
+
+from gapless.core.client_messages import Done, Refused, Sharing, Subscribed
 from gapless.core.effects import NO_ROOM, Effect, Send, Tell
 from gapless.core.errors import UsageError, quoted
 from gapless.core.identity import ClientName, Instant, PubendName, SubscriptionName
@@ -67,13 +69,23 @@ class Left(Message, frozen=True):
     moves: int
 
 
+class Groups(Protocol):
+    """What attaches clients to groups; see `named_groups`."""
+
+    def join(
+        self, subscription: DurableSubscription, client: ClientName, message: Subscribe
+    ) -> list[Effect]: ...
+    def ended(self, subscription: DurableSubscription) -> list[Effect]: ...
+
+
 class Attachments:
     """The clients at the named subscriptions of one broker. See the module docstring.
 
-    `tokens` is set as soon as the broker has streams.
+    `tokens` and `groups` are set as soon as the broker has streams.
     """
 
     tokens: Tokens
+    groups: Groups
 
     def __init__(
         self, context: Context, subscribers: Subscribers, named: NamedSubscriptions
@@ -113,11 +125,15 @@ class Attachments:
             )
             remedy = "Use the same topic and condition, another name, or unsubscribe it first."
             return [Send(client, Refused(message.request, problem, remedy))]
+        if contradicts := contradiction(definition, message):
+            return [Send(client, Refused(message.request, *contradicts))]
         if message.token is None and definition.previous is not None:
             return refuse_until_told(client, message, definition.name, definition.previous)
         record = self.table.get(message.name)
         if record is not None and record.phase is Phase.CREATING:  # it is not durable yet
             return self._wait_for_it(subscription.number, client, message)
+        if definition.share_by:
+            return self.groups.join(subscription, client, message)
         start = subscription.start
         if message.token is not None:
             start = self.known(subscription, message.token)
@@ -196,6 +212,22 @@ class Attachments:
         self.catch_ups.stir_session(name)
         return effects
 
+    def open_feed(
+        self, subscription: DurableSubscription, feed: ClientName, start: Token
+    ) -> list[Effect]:
+        """Attach a group to its subscription, as if it were a client."""
+        return self._open(subscription, feed, 0, subscription.number, start)
+
+    def stir_feed(self, name: SubscriptionName) -> None:
+        """The group has room again."""
+        session = self.table.session(name)
+        if session is not None and session.behind:
+            self.catch_ups.consumed([session])
+
+    def close_feed(self, name: SubscriptionName) -> None:
+        """Detach a group: it has no member left."""
+        self._close(name)
+
     def _close(
         self,
         name: SubscriptionName,
@@ -238,13 +270,14 @@ class Attachments:
             condition=message.condition,
             order=message.order,
             owner=self.subscribers.clients[client].owner,
-            tokens=message.tokens,
+            tokens="broker" if message.share is not None else message.tokens,
             moves=moves,
             first=moves,
             previous=previous,
             registrar=registrar_of(self.network, message.name) if previous is None else None,
             altered=max(message.altered, 0),
             former=message.former,
+            **(structs.asdict(message.share) if message.share is not None else {}),
         )
         start = self._start(message, since)
         number = self.named.subscriptions.next_number
@@ -325,6 +358,10 @@ class Attachments:
     ) -> list[Effect]:
         client, request, _ = shown
         name = subscription.definition.name
+        if subscription.definition.share_by:
+            problem = f"{quoted(name)} is a group, which has no token to acknowledge"
+            remedy = "Join it with share_by, and finish its events."
+            return [Send(client, Refused(request, problem, remedy))] if request else []
         topic = self.network.topic.get(subscription.definition.topic)
         if topic and (refused := self.tokens.doubt(request, topic, shown.token, now)):
             if request:
@@ -403,15 +440,23 @@ class Attachments:
         if self.table.session(name) is not None:
             effects += self._close(name, problem, remedy)
         then = (Tell(Left(name, known.definition.moves)),)
-        return effects + self.named.end(name, Happening.END, then)
+        return effects + self._end(known, Happening.END, then)
+
+    def _end(
+        self, known: DurableSubscription, happening: Happening, then: tuple[Effect, ...]
+    ) -> list[Effect]:
+        effects = self.named.end(known.definition.name, happening, then)
+        return effects + (self.groups.ended(known) if known.definition.share_by else [])
 
     def move_out(self, name: SubscriptionName, then: tuple[Effect, ...]) -> list[Effect]:
         """Let a subscription go on at another broker; `then` when that is durable here."""
+        known = self.named.subscriptions.get(name)
+        assert known is not None
         effects: list[Effect] = []
         if self.table.session(name) is not None:
             problem = f"{quoted(name)} goes on at another broker"
             effects += self._close(name, problem, elsewhere=True)
-        return effects + self.named.end(name, Happening.MOVE_OUT, then)
+        return effects + self._end(known, Happening.MOVE_OUT, then)
 
     # --- invariants -----------------------------------------------------------------------------
 
@@ -428,3 +473,26 @@ class Attachments:
             assert self.table.session(name) is session, "I1"
             assert self.subscribers.clients.get(session.name) is session.client, "I1"
             assert self.named.subscriptions.get(name) is session.subscription, "I1"
+
+
+def contradiction(definition: Definition, message: Subscribe) -> tuple[str, str] | None:
+    """The problem and the remedy of a request that is not about such a subscription: a group has
+    members, and any other subscription has one client."""
+    name, share = f"subscription {quoted(definition.name)}", message.share
+    if definition.share_by and share is None:
+        problem = f"{name} is a group that shares by {quoted(definition.share_by)}"
+        return problem, f"Give share_by={quoted(definition.share_by)}, or use another name."
+    if share is None:
+        return None
+    if not definition.share_by:
+        problem = f"{name} is no group"
+        return problem, "Leave share_by out, use another name, or unsubscribe it first."
+    if share == Sharing(definition.share_by, definition.attempts_max, definition.dead_letters):
+        return None
+    problem = f"{name} has share_by={quoted(definition.share_by)}"
+    if definition.dead_letters is not None:
+        problem += f", attempts_max={definition.attempts_max}"
+        problem += f" and dead_letters={quoted(definition.dead_letters)}"
+    else:
+        problem += " and no attempts_max"
+    return problem, "Give the same, use another name, or unsubscribe it first."
