@@ -157,7 +157,7 @@ class Broker:
         self._watch_lease()
         self._ahead = LookAhead(node.durable.ranges.outlook, survey)
         self._dialler = Dialler(self._links)
-        await self.doors.open(self.url, self.access, self.subscriptions)
+        await self.doors.open(self.url, self.access, node)
         self.is_ready = True
         logger.info(
             "broker ready",
@@ -317,7 +317,7 @@ class Broker:
         self._is_closed = True
         self.is_ready = False
         logger.info("draining", extra={"broker": self.name, "writes": self._disk.pending})
-        await self.doors.close()
+        await self.doors.close(at_once=self._failure.done())
         self._links.is_draining = True
         await stop_listening(self._server)
         await self._dialler.close()

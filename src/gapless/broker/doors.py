@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gapless.broker.addresses import EVERYWHERE, parse_address, show_endpoint
 from gapless.broker.security.rights import Right
 from gapless.core.errors import UsageError
+from gapless.core.identity import SubscriptionName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from gapless.broker.security.access import Access
     from gapless.broker.settings import Settings
     from gapless.doors.http.door import HttpDoor
+    from gapless.durable.subscriptions import DurableSubscription
+    from gapless.node.node import Node
 
 BACKLOG = 128
 """Connections that the system holds until they are taken."""
@@ -44,6 +47,10 @@ class Doors:
         before, for port 0; `check` raises if it may not listen there."""
         if self._wanted is None:
             return
+        try:
+            import gapless.doors.http.door  # noqa: F401 - what is missing is told before it serves
+        except ImportError as error:
+            raise UsageError(f"there is no HTTP door: {error}", f"{MISSING}.") from None
         host, port = parse_address(self._wanted)
         again = parse_address(last["http"])[1] if port == 0 and "http" in last else port
         try:
@@ -59,22 +66,18 @@ class Doors:
             self._listener.close()
             raise
 
-    async def open(
-        self, url: str, access: Access | None, subscriptions: Callable[[], list[dict[str, Any]]]
-    ) -> None:
+    async def open(self, url: str, access: Access | None, node: Node) -> None:
         """Serve. `url`: where clients reach the broker."""
         if self._listener is None:
             return
-        try:
-            from gapless.doors.http.door import DoorSurroundings, HttpDoor
-        except ImportError as error:
-            raise UsageError(f"there is no HTTP door: {error}", f"{MISSING}.") from None
+        from gapless.doors.http.door import DoorSurroundings, HttpDoor
+
         security = access.security if access else None
         surroundings = DoorSurroundings(
             url=own_url(url),
             ca=security.path(security.authority) if security else None,
             tls=access.tls.door if access else None,
-            subscriptions=lambda token: visible(subscriptions(), access, token),
+            subscriptions=lambda token, name: visible(node, name, access, token),
         )
         host = parse_address(self._wanted or "")[0]
         hosts = (host, *self._settings.http_hosts)
@@ -82,11 +85,11 @@ class Doors:
         listener, self._listener = self._listener, None
         await self._door.open(listener)
 
-    async def close(self) -> None:
+    async def close(self, *, at_once: bool = False) -> None:
         if self._listener is not None:
             self._listener.close()
         if self._door is not None:
-            await self._door.close()
+            await self._door.close(at_once=at_once)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -115,17 +118,31 @@ def own_url(url: str) -> str:
 
 
 def visible(
-    subscriptions: list[dict[str, Any]], access: Access | None, token: str
+    node: Node, name: str | None, access: Access | None, token: str
 ) -> list[dict[str, Any]]:
-    """Those of the token's holder, and those on topics that it administers."""
-    if access is None:
-        return subscriptions
-    principal = access.by_proof(token)
-    if principal is None:
+    """Named subscriptions that live here, or the one of this name: those of the token's holder, and
+    those on topics that it administers."""
+    principal = access.by_proof(token) if access else None
+    if access and principal is None:
         return []
+
+    def is_visible(each: DurableSubscription) -> bool:
+        owner, topic = each.definition.owner, str(each.definition.topic)
+        return principal is None or (
+            owner == principal.name or principal.rights.may(Right.ADMINISTER, topic)
+        )
+
+    subscriptions = node.durable.subscriptions
+    named = subscriptions.get(SubscriptionName(name)) if name is not None else None
+    found = ([named] if named else []) if name is not None else subscriptions.all()
     return [
-        each
-        for each in subscriptions
-        if each["owner"] == principal.name
-        or principal.rights.may(Right.ADMINISTER, str(each["topic"]))
+        {
+            "name": each.definition.name,
+            "topic": each.definition.topic,
+            "where": each.definition.condition,
+            "attached": node.durable.session(each.definition.name) is not None,
+            "acknowledged": dict(each.acknowledged),
+        }
+        for each in sorted(found, key=lambda each: each.definition.name)
+        if is_visible(each)
     ]

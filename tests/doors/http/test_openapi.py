@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_document_has_every_route_and_no_other() -> None:
     async def main() -> None:
-        routes = app.HttpApp(DoorClients("gapless://127.0.0.1:1"), lambda _: []).routes()
+        routes = app.HttpApp(DoorClients("gapless://127.0.0.1:1"), lambda *_: []).routes()
         there = {
             (each.path, method.lower())
             for each in routes

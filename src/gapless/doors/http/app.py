@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -51,7 +52,9 @@ if TYPE_CHECKING:
     from gapless.client.topics import TopicDescription
     from gapless.doors.clients import DoorClients
 
-    Directory = Callable[[str], list[dict[str, Any]]]
+    Directory = Callable[[str, str | None], list[dict[str, Any]]]
+
+logger = logging.getLogger("gapless.broker")
 
 BODY_BYTES_MAX = 8 << 20
 """The longest body of a request; beyond it the answer is 413."""
@@ -83,14 +86,6 @@ KINDS: dict[str, Any] = {
 }
 """The types of fields that are no texts."""
 
-SHOWN = {
-    "name": "name",
-    "topic": "topic",
-    "where": "condition",
-    "attached": "attached",
-}
-"""What is shown of a subscription: its name here, and in the broker's list."""
-
 DIGITS_MAX = 18
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE")
 
@@ -99,7 +94,7 @@ class HttpApp:
     """What the routes share."""
 
     def __init__(self, clients: DoorClients, directory: Directory) -> None:
-        """`directory`: the named subscriptions that the holder of a token may see."""
+        """`directory`: the named subscriptions that the holder of a token may see; or one."""
         self.closing = asyncio.Event()
         self._clients = clients
         self._publishers = NamedPublishers(clients)
@@ -116,10 +111,10 @@ class HttpApp:
             Route(topic, self.show_topic),
             Route(topic, self.create_topic, methods=["PUT"]),
             Route(topic, self.delete_topic, methods=["DELETE"]),
-            Route(f"{topic}/events", self.read),
+            only_get(f"{topic}/events", self.read),
             Route(f"{topic}/events", self.publish, methods=["POST"]),
             Route(f"{topic}/publishers/{{name}}", self.take_name, methods=["POST"]),
-            Route(f"{topic}/subscribe", self.subscribe),
+            only_get(f"{topic}/subscribe", self.subscribe),
             WebSocketRoute(f"{topic}/subscribe", self.subscribe_socket),
             Route("/subscriptions", self.list_subscriptions),
             Route(name, self.create_subscription, methods=["PUT"]),
@@ -278,15 +273,9 @@ class HttpApp:
 
     async def list_subscriptions(self, request: Request) -> Response:
         async with self._clients.shared(request.scope[TOKEN]):
-            return JSONResponse({"subscriptions": self._subscriptions(request)})
-
-    def _subscriptions(self, request: Request) -> list[dict[str, Any]]:
-        found = self._directory(request.scope[TOKEN])
-        return [
-            {field: each[own] for field, own in SHOWN.items()}
-            | {"acknowledged": show_token(each["acknowledged"])}
-            for each in found
-        ]
+            found = self._directory(request.scope[TOKEN], None)
+            shown = [{**each, "acknowledged": show_token(each["acknowledged"])} for each in found]
+            return JSONResponse({"subscriptions": shown})
 
     async def create_subscription(self, request: Request) -> Response:
         name = parameter(request, "name")
@@ -297,7 +286,8 @@ class HttpApp:
             start = Token.from_json(json.dumps(start))
         async with self._clients.shared(request.scope[TOKEN]) as client:
             same = {"name": name, "topic": topic, "where": condition}
-            if not any(same.items() <= each.items() for each in self._subscriptions(request)):
+            found = self._directory(request.scope[TOKEN], name)
+            if not any(same.items() <= each.items() for each in found):  # else leave its reader
                 async with client.subscribe(topic, condition, name=name, start=start):
                     pass
         return JSONResponse(same)
@@ -333,6 +323,13 @@ class HttpApp:
             return await read_body(request)
         finally:
             self._body_bytes -= size
+
+
+def only_get(path: str, endpoint: Callable[..., Any]) -> Route:
+    """A route without `HEAD`: there is no head before the events are there."""
+    route = Route(path, endpoint)
+    route.methods = {"GET"}
+    return route
 
 
 async def read_body(request: Request) -> bytes:
@@ -454,6 +451,7 @@ def make_app(
         exception_handlers={
             GaplessError: lambda _, error: ProblemResponse(error),
             HTTPException: show_http_exception,
+            Exception: show_fault,
             ClientDisconnect: lambda *_: Response(status_code=400),
         },
     )
@@ -473,6 +471,12 @@ def make_app(
         await guarded({**scope, "path": scope["raw_path"].decode("ascii")}, receive, send)
 
     return with_raw_path
+
+
+def show_fault(request: Request, error: Exception) -> Response:
+    """A fault of ours: for the operator's eyes only."""
+    logger.error("an HTTP request failed", extra={"path": request.scope["path"]}, exc_info=error)
+    return ProblemResponse(HttpError(500, "the request failed", "See the broker's log."))
 
 
 def show_http_exception(request: Request, error: Exception) -> Response:

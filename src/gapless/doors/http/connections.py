@@ -70,6 +70,7 @@ class HttpConnections:
         )
         self._config.load()
         self._state = ServerState()
+        self._state.default_headers = [(b"x-content-type-options", b"nosniff")]
         self._tls = tls
         self._present: set[HttpConnection] = set()
         self._idle: dict[HttpConnection, None] = {}
@@ -112,18 +113,18 @@ class HttpConnections:
         self._present.discard(connection)
         self._idle.pop(connection, None)
 
-    async def close(self) -> None:
-        """Take no connection. Requests that are being answered have a while to end."""
+    async def close(self, *, at_once: bool = False) -> None:
+        """Take no connection. Requests that are being answered have a while to end, or none."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._idle):
             connection.end()
-        await self._wait_answered()
+        if self._state.tasks and not at_once:
+            await asyncio.wait(self._state.tasks, timeout=CLOSE_S)
         for connection in list(self._present):
             connection.end()
-        await self._wait_answered()  # they notice that nobody reads it any more
-
-    async def _wait_answered(self) -> None:
+        for task in list(self._state.tasks):
+            task.cancel()
         if self._state.tasks:
             await asyncio.wait(self._state.tasks, timeout=CLOSE_S)
 

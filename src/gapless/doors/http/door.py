@@ -30,8 +30,8 @@ class DoorSurroundings:
     """The authority of the broker's certificate; None without security."""
     tls: ssl.SSLContext | None
     """What the door shows its callers; None without security."""
-    subscriptions: Callable[[str], list[dict[str, Any]]]
-    """The named subscriptions that the holder of a token may see."""
+    subscriptions: Callable[[str, str | None], list[dict[str, Any]]]
+    """The named subscriptions that the holder of a token may see; or the one of a name."""
 
 
 class HttpDoor:
@@ -50,7 +50,8 @@ class HttpDoor:
         """Take connections from now on; the listener is the door's."""
         await self._connections.open(listener)
 
-    async def close(self) -> None:
+    async def close(self, *, at_once: bool = False) -> None:
+        """`at_once`: the broker has failed, and nothing more can be answered."""
         self._app.closing.set()
-        await self._connections.close()
+        await self._connections.close(at_once=at_once)
         await self._app.close()

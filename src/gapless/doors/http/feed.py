@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from gapless.client import arguments
 from gapless.client.delivery import Gap
-from gapless.client.errors import SubscriptionInterruptedError
+from gapless.client.errors import RefusedError, SubscriptionInterruptedError
 from gapless.client.subscription_options import parse_start
 from gapless.core.errors import UsageError
 from gapless.core.events import Event
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 NEAR_EVENTS = 1_000
 """A read that found no more than this is almost level: what is left fits into the live backlog."""
+
+NOTHING_STORED = "which stores nothing"
+"""How a broker refuses to read a topic that keeps no events."""
 
 SETTLE_S = 0.02
 """How long to wait where a pubend is not settled yet up to the start of a live subscription."""
@@ -75,9 +78,9 @@ class Feed:
         is_resumed = is_token(self._start)
         if is_resumed:
             self._position = dict(Token.from_json(self._start))
-        services = {each.name: each.service for each in await self._client.topics()}
-        self._is_stored = services.get(self.topic, "durable") == "durable"
-        if not self._is_stored:
+        positions = await self._positions()
+        if positions is None:
+            self._is_stored = False
             if self.name is not None:
                 problem = f"topic {self.topic!r:.80} keeps nothing, and so no named subscriptions"
                 raise HttpError(400, problem, "Leave the name out.")
@@ -86,12 +89,20 @@ class Feed:
         elif self.name is not None or self._start == "latest":
             await self._subscribe(self._start)
         else:
-            positions = await self._client.positions(self.topic)
             if not is_resumed:
                 self._position = {name: low for name, (low, _) in positions.items()}
             ends = {name: high for name, (_, high) in positions.items()}
             check_position(self._position, ends)
             self._reading = self._catch_up(Token(ends))
+
+    async def _positions(self) -> dict[str, tuple[int, int]] | None:
+        """Of the topic; None if it keeps nothing."""
+        try:
+            return await self._client.positions(self.topic)
+        except RefusedError as error:
+            if NOTHING_STORED in error.problem:
+                return None
+            raise
 
     @property
     def token(self) -> Token:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
@@ -72,7 +71,7 @@ class HttpGuard:
         if origin is None:
             is_foreign = headers.get("sec-fetch-site", "") in FOREIGN
         else:
-            is_foreign = origin not in self._origins and urlsplit(origin).netloc != host
+            is_foreign = origin not in self._origins and origin.partition("://")[2] != host
         if is_foreign:
             raise HttpError(
                 403,
