@@ -16,6 +16,10 @@ from gapless.cli.serve import (
     Insecure,
     LogJson,
     LogLevel,
+    Mqtt,
+    MqttJson,
+    MqttWs,
+    mqtt_doors,
     none_or,
 )
 
@@ -51,6 +55,9 @@ def broker(
     admin_host: AdminHosts = None,
     data: Data = DATA,
     insecure: Insecure = False,
+    mqtt: Mqtt = None,
+    mqtt_ws: MqttWs = None,
+    mqtt_json: MqttJson = False,
     config: SettingsFile = None,
     limits: Limits = None,
     with_parent: Annotated[
@@ -74,26 +81,26 @@ def broker(
     from gapless.broker.settings import Settings
 
     node, process = read_limits(limits, config)
-    settings = Settings(
-        **process,
-        data=data,
-        listen=listen,
-        admin=none_or(admin),
-        admin_hosts=tuple(admin_host or ()),
-        insecure=insecure,
-        security_folder=network.parent,
-        join=join,
-    )
     own, described = which(network, name, join, listen)
     run(
         own,
         described,
-        settings,
+        Settings(
+            **process,
+            data=data,
+            listen=listen,
+            admin=none_or(admin),
+            admin_hosts=tuple(admin_host or ()),
+            insecure=insecure,
+            security_folder=network.parent,
+            join=join,
+        ),
         config=node,
         log_json=log_json,
         log_level=log_level,
         tell=typer.echo,
         with_parent=with_parent,
+        doors=mqtt_doors(mqtt, mqtt_ws, json=mqtt_json),
     )
 
 

@@ -33,6 +33,9 @@ OPTIONS = {
     "insecure": "insecure",
     "security": "security",
     "topics": "topic",
+    "mqtt": "mqtt",
+    "mqtt_ws": "mqtt_ws",
+    "mqtt_json": "mqtt_json",
     "log_level": "log_level",
     "log_json": "log_json",
 }
@@ -116,7 +119,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def option_kinds() -> dict[str, str]:
-    flags, lists = ("insecure", "log_json"), ("admin_hosts", "topics")
+    flags, lists = ("insecure", "log_json", "mqtt_json"), ("admin_hosts", "topics")
     return {
         name: "bool" if name in flags else "list" if name in lists else "str" for name in OPTIONS
     }

@@ -12,6 +12,7 @@ from gapless.cli.configuration import Limits, SettingsFile, read_limits
 
 if TYPE_CHECKING:
     from gapless.broker.lease import StoreOptions
+    from gapless.broker.process import OpenDoor
 
 DATA = Path("gapless-data")
 
@@ -66,6 +67,19 @@ Store = Annotated[
 LeaseSeconds = Annotated[
     float, typer.Option(help="With --store: how long a standby waits for a silent holder.")
 ]
+Mqtt = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where clients of MQTT 5 and 3.1.1 connect."),
+]
+MqttWs = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="The same over WebSocket, for browsers.")
+]
+MqttJson = Annotated[
+    bool,
+    typer.Option(
+        "--mqtt-json", help="Read members of JSON payloads as attributes, for conditions."
+    ),
+]
 
 
 def serve(
@@ -82,6 +96,9 @@ def serve(
     name: Name = "serve",
     store: Store = None,
     lease_seconds: LeaseSeconds = 2.5,
+    mqtt: Mqtt = None,
+    mqtt_ws: MqttWs = None,
+    mqtt_json: MqttJson = False,
     config: SettingsFile = None,
     limits: Limits = None,
     log_json: LogJson = False,
@@ -129,7 +146,17 @@ def serve(
         log_level=log_level,
         tell=typer.echo,
         store=store_options(store, name, listen, lease_seconds) if store else None,
+        doors=mqtt_doors(mqtt, mqtt_ws, json=mqtt_json),
     )
+
+
+def mqtt_doors(listen: str | None, listen_ws: str | None, *, json: bool) -> list[OpenDoor]:
+    """The MQTT door, if there is to be one."""
+    if listen is None and listen_ws is None:
+        return []
+    from gapless.doors.mqtt.door import Door
+
+    return [lambda broker: Door(broker, listen, listen_ws, json_payload=json)]
 
 
 def store_options(url: str, name: str, address: str, lease_s: float) -> StoreOptions:

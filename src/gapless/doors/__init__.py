@@ -1,0 +1,1 @@
+"""Doors: other protocols by which clients reach a broker."""
