@@ -20,6 +20,10 @@ from gapless.cli.serve import (
     LogJson,
     LogLevel,
     MetricsOpen,
+    Mqtt,
+    MqttJson,
+    MqttWs,
+    mqtt_doors,
     none_or,
 )
 
@@ -61,6 +65,9 @@ def broker(
     http_origin: HttpOrigins = None,
     data: Data = DATA,
     insecure: Insecure = False,
+    mqtt: Mqtt = None,
+    mqtt_ws: MqttWs = None,
+    mqtt_json: MqttJson = False,
     config: SettingsFile = None,
     limits: Limits = None,
     with_parent: Annotated[
@@ -108,6 +115,7 @@ def broker(
         log_level=log_level,
         tell=typer.echo,
         with_parent=with_parent,
+        doors=mqtt_doors(mqtt, mqtt_ws, json=mqtt_json),
     )
 
 

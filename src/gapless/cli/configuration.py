@@ -37,6 +37,9 @@ OPTIONS = {
     "insecure": "insecure",
     "security": "security",
     "topics": "topic",
+    "mqtt": "mqtt",
+    "mqtt_ws": "mqtt_ws",
+    "mqtt_json": "mqtt_json",
     "log_level": "log_level",
     "log_json": "log_json",
 }
@@ -123,7 +126,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def option_kinds() -> dict[str, str]:
-    flags = ("insecure", "log_json", "metrics_open")
+    flags = ("insecure", "log_json", "metrics_open", "mqtt_json")
     lists = ("admin_hosts", "http_hosts", "http_origins", "topics")
     return {
         name: "bool" if name in flags else "list" if name in lists else "str" for name in OPTIONS

@@ -11,7 +11,9 @@ import typer
 from gapless.cli.configuration import Limits, SettingsFile, read_limits
 
 if TYPE_CHECKING:
+    from gapless.broker.broker import Broker
     from gapless.broker.lease import StoreOptions
+    from gapless.broker.process import OpenDoor
 
 DATA = Path("gapless-data")
 
@@ -94,6 +96,19 @@ Store = Annotated[
 LeaseSeconds = Annotated[
     float, typer.Option(help="With --store: how long a standby waits for a silent holder.")
 ]
+Mqtt = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where clients of MQTT 5 and 3.1.1 connect."),
+]
+MqttWs = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="The same over WebSocket, for browsers.")
+]
+MqttJson = Annotated[
+    bool,
+    typer.Option(
+        "--mqtt-json", help="Read members of JSON payloads as attributes, for conditions."
+    ),
+]
 
 
 def serve(
@@ -114,6 +129,9 @@ def serve(
     name: Name = "serve",
     store: Store = None,
     lease_seconds: LeaseSeconds = 2.5,
+    mqtt: Mqtt = None,
+    mqtt_ws: MqttWs = None,
+    mqtt_json: MqttJson = False,
     config: SettingsFile = None,
     limits: Limits = None,
     log_json: LogJson = False,
@@ -165,7 +183,26 @@ def serve(
         log_level=log_level,
         tell=typer.echo,
         store=store_options(store, name, listen, lease_seconds) if store else None,
+        doors=mqtt_doors(mqtt, mqtt_ws, json=mqtt_json),
     )
+
+
+def mqtt_doors(listen: str | None, listen_ws: str | None, *, json: bool) -> list[OpenDoor]:
+    """The MQTT door, if there is to be one."""
+    if listen is None and listen_ws is None:
+        return []
+    from gapless.broker.addresses import check_exposure, parse_address, show_endpoint
+    from gapless.doors.mqtt.door import Door
+
+    def open_door(broker: Broker) -> Door:
+        for option, address in {"--mqtt": listen, "--mqtt-ws": listen_ws}.items():
+            if address is not None:
+                is_secure, insecure = broker.access is not None, broker.settings.insecure
+                endpoint = show_endpoint(*parse_address(address))
+                check_exposure(endpoint, option=option, is_secure=is_secure, insecure=insecure)
+        return Door(broker, listen, listen_ws, json_payload=json)
+
+    return [open_door]
 
 
 def store_options(url: str, name: str, address: str, lease_s: float) -> StoreOptions:

@@ -18,23 +18,27 @@ Invariants
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.broker.logs import logger
-from gapless.broker.security.rights import name_refusal, refusal
+from gapless.broker.security.principals import Principal
+from gapless.broker.security.rights import ALL_RIGHTS, name_refusal, refusal
 from gapless.broker.security.tls import Tls, brokers_in, common_name, is_expired
 from gapless.core.client_messages import Acknowledge, AlterSubscription, Forget, Refused
 from gapless.core.errors import AccessError, GaplessError, ProtocolError
 
 if TYPE_CHECKING:
     from gapless.broker.security.policy import Security
-    from gapless.broker.security.principals import Principal
     from gapless.broker.security.tls import Certificate
     from gapless.core.identity import PeerName
     from gapless.core.messages import Hello, Message
     from gapless.node.node import Node
 
 RENEW = "Renew it with `gapless security certificate`, and connect again."
+
+DOOR = Principal("(door)", ALL_RIGHTS)
+"""A door of this broker, for what it does for itself. No principal of a file has such a name."""
 
 
 class Guest(Protocol):
@@ -58,6 +62,7 @@ class Access:
         self.tls = Tls(security, patience_s)
         self.principals = security.read_principals()
         self.refused_logins = self.refused_requests = 0
+        self._lent: dict[str, Principal] = {}  # by token, for doors of this process
         self._guests: set[Guest] = set()
         self._brokers: set[Guest] = set()
 
@@ -83,11 +88,25 @@ class Access:
     def by_proof(self, token: str, certificate: Certificate | None = None) -> Principal | None:
         """A token counts before a certificate. A broker's certificate is no client's."""
         if token:
-            return self.principals.by_token(token)
+            return self._lent.get(token) or self.principals.by_token(token)
         name = common_name(certificate)
         if not name or brokers_in(certificate):
             return None
         return self.principals.by_name(name)
+
+    def lend(self, principal: Principal) -> str:
+        """A token by which a door of this process is the principal that has proved itself to it.
+        The token is never written, and ends with the process."""
+        for token, lent in self._lent.items():
+            if lent == principal:
+                return token
+        token = secrets.token_urlsafe(32)
+        self._lent[token] = principal
+        return token
+
+    def lend_to_door(self) -> str:
+        """A token for what a door does for itself."""
+        return self.lend(DOOR)
 
     def _log_refused(self, link: Guest, reason: str) -> None:
         self.refused_logins += 1
@@ -133,6 +152,8 @@ class Access:
         """Does a client's proof still count, and for as much as it did?"""
         before = link.principal
         assert before is not None
+        if before is DOOR:
+            return
         now = self.principals.confirmed(before)
         if now is None:
             link.end(AccessError(f"what {before.name!r} has shown counts no more: it was revoked"))

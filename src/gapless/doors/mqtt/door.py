@@ -1,0 +1,545 @@
+"""The MQTT door: listens, admits clients, and keeps what sessions share.
+
+Theory of operation
+    The door is a client of its own broker: each MQTT client's requests go over a gapless connection
+    under that client's own token, so rights, quotas and bounds are those of any client. Clients
+    with the same token share a connection. What the door needs for itself (its topic, retained
+    messages, the end of sessions) goes over a connection of its own.
+    A connection begins with CONNECT. The door proves the token by connecting with it, ends an
+    earlier connection of the same client, and hands the session on to its `Host`.
+
+Bounds: `CONNECTIONS_MAX` connections, `SESSIONS_MAX` sessions; beyond them a client is refused with
+"server busy" or "quota exceeded".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from gapless.client.address import Address
+from gapless.client.client import connect
+from gapless.client.errors import RefusedError
+from gapless.core.errors import GaplessError, UsageError
+from gapless.doors.mqtt.connection import MqttConnection, WebSocketConnection
+from gapless.doors.mqtt.host import Host, group_name
+from gapless.doors.mqtt.journal import DoorJournal
+from gapless.doors.mqtt.mapping import (
+    DEFAULT_TOPIC,
+    MqttMessage,
+    attributes_of,
+    gapless_topic,
+    matches,
+    message_of,
+)
+from gapless.doors.mqtt.packets import ConnectPacket, connack
+from gapless.doors.mqtt.retained import Retained
+from gapless.doors.mqtt.session import Key, MqttSession, TopicSubscription
+from gapless.doors.mqtt.sources import Feed, Group, Source
+from gapless.filters import Filter
+from gapless.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gapless.client.client import Client
+    from gapless.client.delivery import Receipt
+
+logger = logging.getLogger("gapless.mqtt")
+
+CONNECTIONS_MAX = 10_000
+SESSIONS_MAX = 100_000
+CLIENT_BYTES_MAX = 700
+"""The longest client identifier: it is part of names at the broker."""
+
+RETENTION_S = 7 * 24 * 3600.0
+"""How long the door's own topic keeps messages for sessions that do not fetch them."""
+
+RETENTION_BYTES = 4 << 30
+CLAIMS_S = 2.0
+"""How often the door looks which gapless topics there are."""
+
+TICK_S = 0.25
+SYSTEM_S = 10.0
+PATIENCE_S = 10.0
+BAD_LOGIN, NOT_AUTHORIZED, BAD_METHOD, BAD_CLIENT, BUSY = 0x86, 0x87, 0x8C, 0x85, 0x89
+OLD_CODES = {BAD_LOGIN: 4, NOT_AUTHORIZED: 5, BAD_METHOD: 5, BAD_CLIENT: 2, BUSY: 3}
+
+
+class DoorBroker(Protocol):
+    """What the door needs of its broker. `access` is None without security."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def access(self) -> Any: ...
+    @property
+    def settings(self) -> Any: ...
+
+
+class Door:
+    """One MQTT door of one broker; `async with` opens and closes it."""
+
+    def __init__(
+        self,
+        broker: DoorBroker,
+        listen: str | None = None,
+        listen_ws: str | None = None,
+        *,
+        json_payload: bool = False,
+    ) -> None:
+        self._broker = broker
+        self._wanted = {"--mqtt": listen, "--mqtt-ws": listen_ws}
+        self.json_payload = json_payload
+        self.addresses: dict[str, str] = {}
+        self.claims: frozenset[str] = frozenset()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._claimed_s = 0.0
+        self._hosts: dict[str, Host] = {}
+        self._connections: set[MqttConnection] = set()
+        self._clients: dict[str, asyncio.Task[Client]] = {}
+        self._feeds: dict[tuple[int, str, str], Feed] = {}
+        self._groups: dict[tuple[str, str, str], Group] = {}
+        self._unsure: dict[str, dict[int, tuple[int, str]]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._endings: dict[str, asyncio.Task[None]] = {}
+        self._positions: dict[str, int] = {}
+        self._servers: list[asyncio.Server] = []
+        self._received = self.sent = 0
+        self._started_s = time.time()
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        access = self._broker.access
+        token = access.lend_to_door() if access is not None else ""
+        self.own = await self._connect(token)
+        self.journal = DoorJournal(self._broker.folder / "mqtt")
+        self.retained = Retained(self.journal.facts("retained"))
+        with suppress(RefusedError):  # it exists, with other settings
+            await self.own.create_topic(
+                DEFAULT_TOPIC, retention_seconds=RETENTION_S, retention_bytes=RETENTION_BYTES
+            )
+        await self.read_claims()
+        self._restore()
+        name = f"mqtt-retained@{self._broker.name}"
+        subscription = self.own.subscribe(
+            DEFAULT_TOPIC, "mqtt_retain = TRUE", name=name, start="earliest"
+        )
+        await subscription.__aenter__()
+        self._retained_subscription = subscription
+        self._spawn(self._follow_retained())
+        self._spawn(self._tick())
+        await self._listen()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for server in self._servers:
+            server.close()
+        for host in list(self._hosts.values()):
+            if host.peer is not None:
+                host.perform(host.session.stop())
+        for connection in list(self._connections):
+            connection.close()
+        for host in list(self._hosts.values()):
+            await host.detach()
+        for group in self._groups.values():
+            await group.source.end()
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        for feed in list(self._feeds.values()):
+            await feed.close()
+        for opening in self._clients.values():
+            with suppress(GaplessError, asyncio.CancelledError):
+                await (await opening).close()
+        await self._retained_subscription.close()
+        await self.own.close()
+        await self.journal.close()
+
+    async def _listen(self) -> None:
+        access, loop = self._broker.access, asyncio.get_running_loop()
+        kinds = {"--mqtt": MqttConnection, "--mqtt-ws": WebSocketConnection}
+        for option, address in self._wanted.items():
+            if address is None:
+                continue
+            host, _, port = address.rpartition(":")
+            kind = kinds[option]
+            try:
+                server = await loop.create_server(
+                    lambda kind=kind: kind(self),
+                    host.strip("[]"),
+                    int(port),
+                    backlog=1024,
+                    ssl=access.tls.port if access is not None else None,
+                )
+            except OSError as error:
+                raise UsageError(
+                    f"cannot listen on {address}: {error.strerror}",
+                    f"Stop what uses it, or give another address with {option} (port 0: any).",
+                ) from error
+            self._servers.append(server)
+            self.addresses[option] = str(Address(*server.sockets[0].getsockname()[:2]))
+
+    @property
+    def description(self) -> str:
+        """For the line that says that the broker is ready."""
+        secure = self._broker.access is not None
+        schemes = {
+            "--mqtt": "mqtts" if secure else "mqtt",
+            "--mqtt-ws": "wss" if secure else "ws",
+        }
+        return ", ".join(f"{schemes[option]}://{at}" for option, at in self.addresses.items())
+
+    def _spawn(self, work: object) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def log(self, what: str, error: Exception) -> None:
+        logger.warning(what, extra={"reason": str(error)})
+
+    async def _tick(self) -> None:
+        """Deadlines of sessions; figures; which topics there are."""
+        told_s = time.time()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_s = time.time()
+            for host in list(self._hosts.values()):
+                due = host.session.deadline_s
+                if due is not None and due <= now_s:
+                    host.fire(now_s)
+            if now_s - told_s >= SYSTEM_S:
+                told_s = now_s
+                self._tell_figures()
+            if now_s - self._claimed_s >= CLAIMS_S:
+                with suppress(GaplessError):
+                    await self.read_claims()
+
+    async def read_claims(self) -> None:
+        """Which gapless topics there are: each claims the MQTT topics below its name."""
+        topics = await self.own.topics()
+        self._claimed_s = time.time()
+        self.claims = frozenset(
+            each.name
+            for each in topics
+            if each.service == "durable" and each.name != DEFAULT_TOPIC and "/" not in each.name
+        )
+
+    # --- connections to the broker ---------------------------------------------------------------
+
+    async def _connect(self, token: str) -> Client:
+        access = self._broker.access
+        url = self._broker.url.replace("://0.0.0.0:", "://127.0.0.1:").replace(
+            "://[::]:", "://[::1]:"
+        )
+        if access is None:
+            client = connect(url, patience_s=PATIENCE_S)
+        else:
+            ca = self._broker.settings.security_folder / access.security.authority
+            client = connect(url, patience_s=PATIENCE_S, token=token, ca=ca)
+        return await client.__aenter__()
+
+    async def client_of(self, token: str) -> Client:
+        """The connection of this token; raises why there is none."""
+        opening = self._clients.get(token)
+        if opening is None or (opening.done() and opening.exception() is not None):
+            opening = self._clients[token] = asyncio.create_task(self._connect(token))
+        return await asyncio.shield(opening)
+
+    # --- admission -------------------------------------------------------------------------------
+
+    def begin(self, connection: MqttConnection) -> bool:
+        """A connection is made. False: there are too many."""
+        if len(self._connections) >= CONNECTIONS_MAX:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def lose(self, connection: MqttConnection, host: Host | None) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        if host is not None and host.peer is connection:
+            host.perform(host.session.lose(time.time()))
+            if not host.is_over:
+                self._spawn(host.detach())
+
+    async def admit(self, connection: MqttConnection, packet: ConnectPacket) -> Host | None:
+        """The host of the client's session, with this connection; None: it was refused."""
+        name, assigned = packet.client, False
+        if "authentication_method" in packet.properties:
+            self._refuse(connection, packet, BAD_METHOD)
+            return None
+        if not name:
+            if packet.version == 3 or (packet.version == 4 and not packet.clean):
+                self._refuse(connection, packet, BAD_CLIENT)
+                return None
+            name, assigned = f"auto-{secrets.token_hex(8)}", True
+        if len(name.encode()) > CLIENT_BYTES_MAX:
+            problem = f"a client identifier has at most {CLIENT_BYTES_MAX} bytes"
+            self._refuse(connection, packet, BAD_CLIENT, problem)
+            return None
+        try:
+            owner, token = self._proof(connection, packet)
+            client = await self.client_of(token)
+        except GaplessError as error:
+            self._refuse(connection, packet, BAD_LOGIN, str(error))
+            return None
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        async with lock:
+            host = self._hosts.get(name)
+            if host is not None and host.owner != owner:
+                self._refuse(connection, packet, NOT_AUTHORIZED, "the session is another's")
+                return None
+            if host is not None and host.peer is not None:
+                host.perform(host.session.take_over(time.time()))
+                await host.detach()
+            host = self._hosts.get(name)  # it may have ended with its connection
+            if host is not None and packet.clean:
+                host.perform(host.session.discard())
+                host = None
+            if connection.is_closed:
+                return None
+            present = host is not None
+            if host is None:
+                if len(self._hosts) >= SESSIONS_MAX:
+                    self._refuse(connection, packet, BUSY, "there are too many sessions")
+                    return None
+                await self._wait_end(name)
+                host = self._hosts[name] = Host(self, MqttSession(name), owner)
+            host.attach(connection, client, packet, present=present, assigned=assigned)
+        if not lock.locked():
+            self._locks.pop(name, None)
+        return host
+
+    def _proof(self, connection: MqttConnection, packet: ConnectPacket) -> tuple[str, str]:
+        """Who the client is, and the token that proves it to the broker."""
+        access = self._broker.access
+        if access is None:
+            return "", ""
+        token = (packet.password or b"").decode("utf-8", "replace")
+        if token:
+            name = token.rpartition(".")[0]
+            if packet.user and packet.user != name:
+                raise GaplessError("not admitted: the token is not this user's", "Check both.")
+            return name, token
+        principal = access.by_proof("", connection.certificate)
+        if principal is None:
+            raise GaplessError("not admitted: no token or certificate was given", "Give one.")
+        return principal.name, access.lend(principal)
+
+    def _refuse(
+        self, connection: MqttConnection, packet: ConnectPacket, code: int, problem: str = ""
+    ) -> None:
+        properties = {}
+        if packet.version == 5 and problem and packet.properties.get("request_problem", 1):
+            properties = {"reason_string": " ".join(problem.split())[:1000]}
+        told = code if packet.version == 5 else OLD_CODES[code]
+        connection.write(connack(packet.version, told, present=False, properties=properties))
+        connection.close()
+
+    # --- sessions --------------------------------------------------------------------------------
+
+    def end(self, host: Host) -> None:
+        """A session is over."""
+        if self._hosts.get(host.session.client) is host:
+            del self._hosts[host.session.client]
+        host.is_over = True
+        ending = asyncio.create_task(host.forget())
+        self._endings[host.session.client] = ending
+        self.tasks.add(ending)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self.tasks.discard(task)
+            if self._endings.get(host.session.client) is task:
+                del self._endings[host.session.client]
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.log("a session did not end cleanly", error)  # type: ignore[arg-type]
+
+        ending.add_done_callback(done)
+
+    async def _wait_end(self, name: str) -> None:
+        ending = self._endings.get(name)
+        if ending is not None:
+            await asyncio.wait((ending,))
+
+    def facts_of(self, client: str) -> list[tuple[str, str]]:
+        """What the journal has of a session."""
+        found = [("session", client)] if client in self.journal.facts("session") else []
+        for table in ("in", "out"):
+            found += [(table, k) for k in self.journal.facts(table) if k.endswith(f" {client}")]
+        return found
+
+    def take_unsure(self, client: str) -> dict[int, tuple[int, str]]:
+        return self._unsure.pop(client, {})
+
+    def _restore(self) -> None:
+        """Sessions of an earlier life of the broker."""
+        now_s = time.time()
+        for client, value in self.journal.facts("session").items():
+            read = json.loads(value)
+            session = MqttSession(client)
+            session.expiry_s = read["expiry"]
+            session.ends_s = None if read["expiry"] >= 0xFFFFFFFF else now_s + read["expiry"]
+            host = self._hosts[client] = Host(self, session, read["owner"])
+            for each in read["subscriptions"]:
+                made = TopicSubscription(**each)
+                if made.where:
+                    made.condition = Filter.parse(made.where)
+                session.subscriptions[made.filter] = made
+                if made.qos and not made.group and not made.filter.startswith("$"):
+                    host.restore_source(made, gapless_topic(made.plain, self.claims))
+        for key, value in self.journal.facts("in").items():
+            packet, client = key.split(" ", 1)
+            number, topic = value.decode().split(" ", 1)
+            if client in self._hosts:
+                self._hosts[client].session.incoming[int(packet)] = int(number)
+                self._unsure.setdefault(client, {})[int(packet)] = (int(number), topic)
+        for key, value in self.journal.facts("out").items():
+            tick, pubend, rest = key.split(" ", 2)
+            for topic in (DEFAULT_TOPIC, *self.claims):
+                client = rest.removeprefix(f"{topic} ")
+                if client != rest and client in self._hosts:
+                    packet, is_released = value.decode().split()
+                    self._hosts[client].session.recover(
+                        Key(topic, pubend, int(tick)), int(packet), is_released=is_released == "1"
+                    )
+                    break
+
+    # --- what sessions share ---------------------------------------------------------------------
+
+    async def feed(self, client: Client, topic: str, condition: str) -> Feed:
+        """The shared subscription of this condition, begun; raises why it cannot be."""
+        key = (id(client), topic, condition)
+        feed = self._feeds.get(key)
+        if feed is None or feed.is_over:
+            feed = self._feeds[key] = Feed(client, topic, condition)
+        try:
+            await feed.begun()
+        except GaplessError:
+            if self._feeds.get(key) is feed:
+                del self._feeds[key]
+            raise
+        return feed
+
+    def leave_feed(self, feed: Feed, host: Host, name: str) -> None:
+        if feed.leave(host, name):
+            for key, each in list(self._feeds.items()):
+                if each is feed:
+                    del self._feeds[key]
+            self._spawn(feed.close())
+
+    async def group(
+        self, key: tuple[str, str, str], topic: str, condition: str, client: Client
+    ) -> Group:
+        group = self._groups.get(key)
+        if group is None:
+            source = Source(client, group_name(*key), topic, condition)
+            group = Group(source, client)
+            await source.begin(group, client)
+            self._groups[key] = group
+        return group
+
+    async def leave_group(self, group: Group, name: str, host: Host) -> None:
+        """End a shared subscription when no session has it any more."""
+        group.leave(host)
+        if group.members or any(
+            name in each.session.subscriptions for each in self._hosts.values()
+        ):
+            return
+        for key, each in list(self._groups.items()):
+            if each is group:
+                del self._groups[key]
+        await group.source.end()
+        await self.end_subscription(group.source.name)
+
+    async def end_subscription(self, name: str) -> None:
+        with suppress(GaplessError):  # it is gone already
+            await self.own.unsubscribe(name)
+
+    # --- messages that all are concerned with ----------------------------------------------------
+
+    def count_received(self, count: int) -> None:
+        self._received += count
+
+    def positions(self) -> Mapping[str, int]:
+        """By pubend: the last tick that this door has a receipt for."""
+        return dict(self._positions)
+
+    def note(self, topic: str, message: MqttMessage, receipt: Receipt | None) -> None:
+        """A message is on stable storage."""
+        if receipt is not None:
+            last = self._positions.get(receipt.pubend, 0)
+            self._positions[receipt.pubend] = max(last, receipt.tick)
+        if message.retain:
+            tick = receipt.tick if receipt is not None else int(time.time() * 1e6) << 10
+            self._retain(topic, message, tick)
+
+    def _retain(self, topic: str, message: MqttMessage, tick: int) -> None:
+        fact = self.retained.put(
+            message, attributes_of(message, json_payload=self.json_payload), tick
+        )
+        if fact is not None and topic != DEFAULT_TOPIC:
+            self.journal.write([fact])  # there is no named subscription that would bring it again
+
+    async def _follow_retained(self) -> None:
+        subscription = self._retained_subscription
+        async for batch in subscription.batches():
+            facts = []
+            for each in batch:
+                attributes = getattr(each, "attributes", None)
+                if attributes is None:
+                    continue
+                message = message_of(attributes, each.body, each.topic)  # type: ignore[union-attr]
+                fact = self.retained.put(message, attributes, each.tick)  # type: ignore[union-attr]
+                if fact is not None:
+                    facts.append(fact)
+            if facts:
+                await self.journal.write(facts)
+            await subscription.acknowledge()
+
+    def send_retained(self, host: Host, subscription: TopicSubscription) -> None:
+        if subscription.levels[0] == "$SYS":
+            for message in self._figures():
+                if matches(subscription.levels, message.topic):
+                    host.send_message(message, subscription)
+            return
+        for message in self.retained.matching(subscription):
+            host.send_message(message, subscription)
+
+    def _figures(self) -> list[MqttMessage]:
+        connected = sum(host.peer is not None for host in self._hosts.values())
+        subscriptions = sum(len(host.session.subscriptions) for host in self._hosts.values())
+        figures = {
+            "version": f"gapless {__version__}",
+            "uptime": f"{int(time.time() - self._started_s)} seconds",
+            "clients/connected": connected,
+            "clients/total": len(self._hosts),
+            "subscriptions/count": subscriptions,
+            "retained messages/count": len(self.retained),
+            "messages/received": self._received,
+        }
+        return [
+            MqttMessage(f"$SYS/broker/{name}", str(value).encode(), 2)
+            for name, value in figures.items()
+        ]
+
+    def _tell_figures(self) -> None:
+        figures = None
+        for host in self._hosts.values():
+            for subscription in list(host.session.subscriptions.values()):
+                if subscription.levels[0] == "$SYS" and host.peer is not None:
+                    figures = figures or self._figures()
+                    for message in figures:
+                        if matches(subscription.levels, message.topic):
+                            host.send_message(message, subscription)

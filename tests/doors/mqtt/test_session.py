@@ -1,0 +1,102 @@
+"""The session without sockets: its promises in single steps, and its invariants in any order."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from fuzz.mqtt import play_bytes, play_session
+from gapless.doors.mqtt.mapping import MqttMessage
+from gapless.doors.mqtt.packets import (
+    AnswerPacket,
+    ConnectPacket,
+    Kind,
+    PacketError,
+    PublishPacket,
+    encode,
+)
+from gapless.doors.mqtt.session import (
+    Finish,
+    Key,
+    MqttSession,
+    PersistFacts,
+    SendBytes,
+    StoreMessage,
+    TopicSubscription,
+)
+
+T = TopicSubscription(filter="t", qos=2)
+KEY = Key("mqtt", "mqtt/0", 7)
+
+
+def connected(expiry_s: int = 100) -> MqttSession:
+    session = MqttSession("c")
+    session.subscriptions["t"] = T
+    packet = ConnectPacket(5, "c", True, 0, properties={"session_expiry": expiry_s})
+    session.connect(packet, 0.0, present=False)
+    return session
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_a_session_keeps_its_invariants_in_any_order(seed: int) -> None:
+    play_session(random.Random(seed))
+
+
+def test_changed_packets_are_packets_or_errors() -> None:
+    for seed in range(20_000):
+        play_bytes(random.Random(seed))
+
+
+def test_nothing_of_qos_2_leaves_before_its_number_is_written() -> None:
+    session = connected()
+    [write] = session.deliver(MqttMessage("t", b"x", 2), {}, KEY, T, 0.0)
+    assert isinstance(write, PersistFacts)
+    assert isinstance(write.then[0], SendBytes)
+    [release] = session.receive(AnswerPacket(Kind.PUBREC, 1), 0.0)
+    assert isinstance(release, PersistFacts)
+    assert release.then == (SendBytes(encode(AnswerPacket(Kind.PUBREL, 1), 5)),)
+
+
+def test_a_released_event_is_not_sent_again_after_a_restart() -> None:
+    session = connected()
+    session.recover(KEY, 9, is_released=True)
+    assert session.deliver(MqttMessage("t", b"x", 2), {}, KEY, T, 0.0) == []
+    done = session.receive(AnswerPacket(Kind.PUBCOMP, 9), 0.0)
+    assert done == [Finish(KEY, ("t",))]
+    assert session.deliver(MqttMessage("t", b"x", 2), {}, KEY, T, 0.0) == [Finish(KEY, ("t",))]
+
+
+def test_an_event_that_was_sent_goes_out_under_its_number_after_a_restart() -> None:
+    session = connected()
+    session.recover(KEY, 9, is_released=False)
+    [sent] = session.deliver(MqttMessage("t", b"x", 2), {}, KEY, T, 0.0)
+    assert sent == SendBytes(encode(PublishPacket("t", b"x", 2, False, True, 9), 5))
+
+
+def test_a_repeat_of_qos_2_waits_until_the_first_is_stored() -> None:
+    session = connected()
+    packet = PublishPacket("t", b"x", 2, False, False, 5)
+    [store] = session.receive(packet, 0.0)
+    assert isinstance(store, StoreMessage)
+    assert session.receive(packet, 0.0) == []
+    answer = SendBytes(encode(AnswerPacket(Kind.PUBREC, 5), 5))
+    assert session.stored(store) == [answer]
+    assert session.receive(packet, 0.0) == [answer]
+
+
+def test_an_answer_goes_to_the_connection_that_asked() -> None:
+    session = connected()
+    [store] = session.receive(PublishPacket("t", b"x", 1, False, False, 5), 0.0)
+    assert isinstance(store, StoreMessage)
+    session.lose(0.0)
+    packet = ConnectPacket(5, "c", False, 0, properties={"session_expiry": 100})
+    session.connect(packet, 0.0, present=True)
+    assert session.stored(store) == []
+
+
+def test_answers_of_the_wrong_kind_end_the_connection() -> None:
+    session = connected(0)
+    session.deliver(MqttMessage("t", b"x", 1), {}, KEY, T, 0.0)
+    with pytest.raises(PacketError):
+        session.receive(AnswerPacket(Kind.PUBREC, 1), 0.0)
