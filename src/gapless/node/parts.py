@@ -15,6 +15,7 @@ from gapless.knowledge.subend import Subend
 from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.directory.catalogue import Catalogue
 from gapless.node.directory.registry import Registry
+from gapless.node.promises import Promises
 from gapless.propagation.branch import Branch
 from gapless.propagation.delivery import DeliveryStart
 from gapless.propagation.leaf import Leaf
@@ -42,3 +43,4 @@ class Parts:
     arrival: type[Arrival] = Arrival
     catalogue: type[Catalogue] = Catalogue
     registry: type[Registry] = Registry
+    promises: type[Promises] = Promises
