@@ -159,7 +159,8 @@ def test_a_token_of_another_topic_is_refused_and_names_what_is_wrong(
             with pytest.raises(UsageError, match="'two/0', which topic 't' does not have"):
                 await read(client, pubends=["t/0"], **token)
             both = Token({"two/0": 1, "two/1": 1})  # of which one is to be read
-            start, end = (both, None) if which == "start" else (None, both)
+            ends = Token({name: end for name, (_, end) in (await client.positions("two")).items()})
+            start, end = (both, None) if which == "start" else (None, ends)
             read_in = client.read("two", pubends=["two/0"], start=start, end=end)
             assert [batch async for batch in read_in]
 

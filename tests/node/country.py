@@ -11,6 +11,7 @@ from gapless.node.config import Config
 from gapless.node.context import EventEncoding
 from gapless.node.network import parse_network
 from gapless.node.node import Node
+from gapless.node.parts import Parts
 from gapless.testing.lattice import strict
 from gapless.wire.events import decode_attributes
 from tests.bounds import so_long_as
@@ -101,7 +102,7 @@ class Country:
             old.now,
             encoding=EventEncoding(decode_attributes),
             config=old.node.config,
-            parts=strict(),
+            parts=strict(self.limits.get("parts") or Parts()),
         )
         old.sent.clear()
         old._do(old.node.start(Instant(old.now)))

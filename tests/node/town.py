@@ -14,6 +14,7 @@ from gapless.node.config import Config
 from gapless.node.context import EventEncoding
 from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
+from gapless.node.parts import Parts
 from gapless.testing.lattice import strict
 from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes, encode_event
@@ -119,7 +120,14 @@ class Town:
     """One node of a network, its disk, and what it has sent."""
 
     def __init__(
-        self, name: str, text: str = TOWN, now: int = 1_000, *, joins: bool = False, **limits: Any
+        self,
+        name: str,
+        text: str = TOWN,
+        now: int = 1_000,
+        *,
+        joins: bool = False,
+        parts: Parts | None = None,
+        **limits: Any,
     ) -> None:
         self.network: Network = replace(parse_network(text), joins=joins)
         self.volume = MemoryVolume()
@@ -131,7 +139,7 @@ class Town:
             self.now,
             encoding=EventEncoding(decode_attributes),
             config=replace(CONFIG, **limits),
-            parts=strict(),
+            parts=strict(parts or Parts()),
         )
         self.sent: list[tuple[str, Message]] = []
         self.slow: list[Persist] | None = None  # writes that may fail wait here, if it is a list

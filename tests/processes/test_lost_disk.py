@@ -10,7 +10,6 @@ import pytest
 from gapless.client.client import connect
 from gapless.client.delivery import Gap
 from gapless.core.events import Event
-from gapless.core.ticks import Span
 from gapless.testing.processes.brokers import Processes
 from tests.broker.stage import LINE, run
 
@@ -47,7 +46,8 @@ def test_events_that_were_lost_with_the_disk_of_their_host_are_told_as_a_gap(
                 async with again as desk:
                     gap = await anext(desk)
                     assert isinstance(gap, Gap)
-                    assert gap.span == Span(first.tick, last.tick + 1)
+                    assert gap.span.start <= first.tick
+                    assert gap.span.end > last.tick
 
     run(main())
 
@@ -70,6 +70,9 @@ def test_who_stayed_gets_what_a_host_publishes_right_after_it_lost_its_disk(
                     for number in range(20):
                         await host.publish("t", {"i": number})
                         event = await anext(stayed)
+                        if not number:
+                            assert isinstance(event, Gap), "what it may have missed"
+                            event = await anext(stayed)
                         assert isinstance(event, Event)
                         assert event.attributes["i"] == number
 

@@ -6,6 +6,7 @@ import pytest
 
 from gapless.node.network import parse_network
 from gapless.testing.planted.faults import PLANTED
+from gapless.testing.planted.losses import PLANTED_LOSSES
 from gapless.testing.planted.transactions import PLANTED_TRANSACTIONS
 from gapless.testing.run import simulate
 
@@ -59,6 +60,9 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "believes-old-entries": (("all catalogues agree", "AssertionError"), (6, 7)),
     "notes-in-memory": (("it starts where", "no gap"), (8, 3)),
     "grants-what-is-taken": (("it starts where", "no gap"), (182, 88)),
+    "takes-copy-as-whole": ("no gap", (28, 50)),
+    "forgets-birth": ("no gap", ()),
+    "trusts-copied-log": ("no gap", ()),
     "commits-twice": (WHOLE, (17, 30)),
     "forgets-producers": (WHOLE, (99, 54)),
     "forgets-the-rest": (WHOLE, (27, 160)),
@@ -73,6 +77,7 @@ RATES = {
     "alters-in-memory": {"crash": 6.0},
     "notes-in-memory": {"crash": 8.0},
     "forgets-terms": {"crash": 8.0},
+    **{name: {"lost_disk": 6.0} for name in PLANTED_LOSSES},
     **{name: {} for name in PLANTED_TRANSACTIONS},  # their producers bring trouble enough
 }
 

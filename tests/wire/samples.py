@@ -13,6 +13,8 @@ from gapless.core.broker_messages import (
     HandOver,
     Knowledge,
     Nack,
+    PromiseKept,
+    PromiseTold,
     Purpose,
     ReleaseEcho,
     ReleaseHold,
@@ -166,6 +168,8 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "digest nack": DigestNack(PUBEND, 3),
     "release hold": ReleaseHold(PUBEND, CELL, Tick(20), 1),
     "release echo": ReleaseEcho(PUBEND, CELL, 1),
+    "promise told": PromiseTold(PUBEND, CELL, 5, Tick(20), Tick(10)),
+    "promise kept": PromiseKept(PUBEND, CELL, 5, Tick(15)),
     "hand over": HandOver(DESK, TOPIC, BrokerName("b2"), BrokerName("b1"), 1, done=True),
     "create topic": CreateTopic(
         1, TOPIC, "durable", 2, (BrokerName("b1"), BrokerName("b2")), 5_000_000, 1_000

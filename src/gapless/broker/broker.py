@@ -49,11 +49,14 @@ from gapless.broker.security.policy import read_security
 from gapless.broker.settings import Settings
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
+from gapless.core.store import NO_IDENTITY, DiskIdentity
 from gapless.node.config import Config
 from gapless.node.context import EventEncoding
 from gapless.node.node import Node
 from gapless.node.parts import Parts
+from gapless.node.seal import DISK, SEALS, Seal
 from gapless.storage.disk import DiskVolume
+from gapless.storage.identity import renew_seal
 from gapless.storage.replica.store import StorageFencedError
 from gapless.wire.events import extend_event
 
@@ -69,7 +72,12 @@ if TYPE_CHECKING:
     from gapless.node.network import BrokerEntry, Network
 
 BACKLOG = 1024
+LOST = "events were lost with an earlier disk: those who want them are told a gap"
 NO_LEASE = "the broker lost its lease: its store cannot be reached, or another process has its name"
+COPIED = (
+    "the data folder is a copy: what came after it was made is lost, and those who want it are told"
+    " a gap"
+)
 ELSEWHERE = "Connect to another address of the broker, or again later."
 
 
@@ -105,6 +113,7 @@ class Broker:
         self._limits = config or Config()
         self._is_closed = False
         self._holding = holding
+        self._losses_told = 0
 
     @staticmethod
     def _entry(network: Network, name: BrokerName) -> BrokerEntry:
@@ -127,6 +136,9 @@ class Broker:
         machine_code.suggest(self.folder / "compiled")
         if problem := machine_code.complaint():
             logger.warning("this broker does without compiled code", extra={"reason": problem})
+        volume.identity = self._identify_disk(volume)
+        if Seal(volume).is_copy:
+            logger.error(COPIED, extra={"folder": self.folder})
         reader, survey = EventReader(), LogSurvey()
         self._links.reader = reader
         node = Node(
@@ -163,6 +175,16 @@ class Broker:
             "broker ready",
             extra={"broker": self.name, "listen": self.address, "admin": self.admin_address},
         )
+
+    def _identify_disk(self, volume: DiskVolume) -> DiskIdentity:
+        """What tells the disk from copies of it; nothing where a store has what it has lost."""
+        if self._holding is not None:
+            return NO_IDENTITY
+        try:
+            return DiskIdentity(*renew_seal(self.folder, volume.get(SEALS, DISK)))
+        except OSError as error:
+            logger.warning("the data folder cannot be sealed", extra={"reason": str(error)})
+            return NO_IDENTITY
 
     def _secure(self) -> None:
         if self._network.security is not None:
@@ -385,6 +407,10 @@ class Broker:
         self._disk.write(effect)
 
     def flush(self) -> None:
+        if len(losses := self._pump.node.durable.streams.losses) > self._losses_told:
+            for pubend, span in losses[self._losses_told :]:
+                logger.error(LOST, extra={"pubend": pubend, "from": span.start, "to": span.end})
+            self._losses_told = len(losses)
         if self._holding is not None and self._holding.has_ended():
             self.fail(self._holding.ended())
             return

@@ -144,6 +144,28 @@ class StartReply(Message, frozen=True):
     vector: Vector | None = None
 
 
+class PromiseTold(Message, frozen=True):
+    """The pubend may have spoken of all ticks below `tick`: keep that for it, beyond its own disk.
+
+    `run` is the epoch of its host. Before `silent_below` nothing was ever published, as far as the
+    host knows; 0: it does not know that."""
+
+    pubend: PubendName
+    cell: CellName
+    run: AnyCount
+    tick: AnyTick
+    silent_below: AnyTick = 0
+
+
+class PromiseKept(Message, frozen=True):
+    """The promise is kept. In runs before this one the pubend had promised all below `before`."""
+
+    pubend: PubendName
+    cell: CellName
+    run: AnyCount
+    before: AnyTick
+
+
 # --- subscription propagation (Middleware 2004) -------------------------------------------------
 
 
@@ -238,7 +260,18 @@ class HandOver(Message, frozen=True):
 
 # --- on the way ---------------------------------------------------------------------------------
 
-Routed = Knowledge | Nack | Ack | AckExpected | StartQuery | StartReply | ReleaseHold | ReleaseEcho
+Routed = (
+    Knowledge
+    | Nack
+    | Ack
+    | AckExpected
+    | StartQuery
+    | StartReply
+    | ReleaseHold
+    | ReleaseEcho
+    | PromiseTold
+    | PromiseKept
+)
 """Messages to a cell: routing picks the member that gets them."""
 
 

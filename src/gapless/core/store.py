@@ -31,6 +31,19 @@ class RecordRun(NamedTuple):
     data: bytes | memoryview
 
 
+class DiskIdentity(NamedTuple):
+    """What tells a disk from copies of it."""
+
+    current: bytes
+    """From this start on; empty: nothing tells it apart."""
+
+    earlier: tuple[bytes, ...] = ()
+    """What it may have been since the start before."""
+
+
+NO_IDENTITY = DiskIdentity(b"")
+
+
 class Store(Protocol):
     """The reading half of a volume: durable records and facts only."""
 

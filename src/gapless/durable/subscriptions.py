@@ -293,6 +293,17 @@ class DurableSubscriptions:
         more -= size_of(subscription.definition, subscription.since)
         return self.sizes.refusal(wanted.owner, more) if more > 0 else ""
 
+    def begin_anew(self, pubend: PubendName, tick: int) -> list[Put]:
+        """The writes that let the filtered log of a pubend know every subscription from `tick` on
+        only."""
+        writes: list[Put] = []
+        for subscription in self._by_name.values():
+            if pubend in subscription.since:
+                subscription.since[pubend] = max(tick, subscription.since[pubend])
+                name = subscription.definition.name
+                writes.append(Put(DEFINITIONS, name, subscription.encode()))
+        return writes
+
     def settle_move(self, name: SubscriptionName) -> list[Effect]:
         """Record that the previous broker has forgotten it."""
         return self.redefine(replace(self._by_name[name].definition, previous=None))

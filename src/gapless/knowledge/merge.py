@@ -74,6 +74,12 @@ class Merge:
     def horizon(self) -> int:
         return min(subend.horizon for subend in self.inputs.values())
 
+    @property
+    def whole_through(self) -> int:
+        """The end of the settled part in which each input is uniform: nothing of it is lost, or all
+        of it is."""
+        return min(subend.whole_through for subend in self.inputs.values())
+
     def expect(self, pubend: PubendName, tick: int, now: Instant) -> list[Nack]:
         return self.inputs[pubend].expect(tick, now)
 

@@ -47,8 +47,9 @@ from gapless.core.identity import Instant, PubendName
 from gapless.core.messages import Message
 from gapless.core.ticks import CLOCK_MAX, INSTANT_MAX, PUBEND_BITS, TICK_MAX, Span, tick_at
 from gapless.knowledge.ack_timer import AckTimer
-from gapless.knowledge.answers import answer, look_up, settled
+from gapless.knowledge.answers import answer, damaged, look_up, settled
 from gapless.knowledge.batch import size_of
+from gapless.knowledge.past import SAME_DISK, DiskHistory, Past, PastStore
 from gapless.knowledge.publications import PublicationRequest, WriteBatch, gather
 from gapless.knowledge.receipts import STEP, TOO_MANY, UNHEARD_OF, Publishers, refuse, why_not
 from gapless.knowledge.retention import Policy, Release
@@ -97,34 +98,43 @@ class Pubend:
         timing: KnowledgeTiming,
         now: Instant,
         policy: Policy = FOR_EVER,
+        disk: DiskHistory = SAME_DISK,
     ) -> None:
         self.name = name
         self.number = number
         self.stream = f"log/{name}"
-        self.store = store
         self.timing = timing
-        self.release = Release(self.stream, store, policy, timing, self._tell(CHOP))
         released, logged = store.bounds(self.stream)
         promise = int.from_bytes(store.get(PROMISES, name) or b"", "little")
         self.promise = min(promise, TICK_MAX)
-        self.end = max(logged, self.promise)
+        self.transactions = self.make_transactions(name, store, timing, now)
+        copied = self.transactions.end
+        self.past = Past(name, store, self.promise, copied, now, disk)
+        self.store = PastStore(store, self.past)
+        born = self.past.born
+        self.release = Release(self.stream, self.store, policy, timing, self._tell(CHOP), born)
+        self.end = max(logged, self.promise, born)
+        if self.past.has_found_loss:
+            self.end = max(self.end, self.past.doubtful_span.end)
         self.newest = logged if logged > released else 0  # all events lie below it
-        self.publishers = Publishers(store, name, timing)
+        self.publishers = Publishers(store, name, timing, self.past.number_floor)
         self.pending_requests: deque[PublicationRequest] = deque()
         self.batch = WriteBatch()  # under write
         self.pending_count = 0  # events in `pending_requests` and `batch`
         self.pending_size = 0  # and their bytes
         self._write_number = 0
         self._promising = 0  # the promise that is being persisted
+        self._recalled = 0  # an earlier life had promised everything below
         self._wanted_end = 0  # silence up to here was asked for
         self._deferred_nacks: deque[Nack] = deque()  # they were too much for one step
         self._deferred_due: Instant | None = None
         self._silence_due = now
         self._active_at = now  # when something was last published or asked for
-        self.transactions = self.make_transactions(name, store, timing, now)
         self._has_given_way = False  # did a transaction go before the pending requests?
         if self.transactions.copy is not None:
             self.end = self.transactions.resume(logged)
+        self.transactions.is_hearing = self.past.is_hearing
+        self._forget_numbers()
         self.ack_timer = AckTimer(timing)
         self.digest = 0  # of the messages that tell of events; the node sets it
         self._expect(now)
@@ -188,6 +198,8 @@ class Pubend:
         """Give a client that takes a publisher's name over its term and its next number. The answer
         leaves when both are durable: a crash must not take back where the client begins."""
         name = query.publisher
+        if self.past.is_hearing and not self.publishers.is_known(name):
+            return [refuse(client, query, "the pubend has just started and asks for its past")]
         if self.is_over:
             return [refuse(client, query, OVER, ANEW)]
         if self._is_full(0, 0):
@@ -195,7 +207,10 @@ class Pubend:
         if problem := self.publishers.refusal(name, owner, now):
             return [refuse(client, query, problem, TOO_MANY)]
         term = self.publishers.take_over(query, owner, now)
-        self.pending_requests.append(PublicationRequest(client, query, (), 0, term=term))
+        first = self.publishers.first
+        self.pending_requests.append(
+            PublicationRequest(client, query, (), 0, term=term, first_number=first)
+        )
         return self._go_on(now)
 
     def _is_full(self, count: int, size: int) -> bool:
@@ -236,7 +251,7 @@ class Pubend:
     def _persist(self, writes: tuple[Write, ...]) -> Persist:
         self._write_number += 1
         done, failed = self._tell(self._write_number)
-        return Persist(writes, (done,), (failed,))
+        return Persist((*self.past.write(), *writes), (done,), (failed,))
 
     def _tell(self, number: int) -> tuple[Tell, Tell]:
         """The messages that a write is durable, and that it failed."""
@@ -268,6 +283,7 @@ class Pubend:
             self.release.chopped(now, ok=message.ok)
         if message.number != self._write_number:
             return [], []
+        self.past.is_durable |= message.ok
         if self.transactions.is_writing:
             effects = self.transactions.written(now, ok=message.ok)
             knowledge = self._tell_copied(now)
@@ -295,8 +311,9 @@ class Pubend:
         """Tell that these are in the log: everything up to the last of them is settled."""
         if not ticks:
             return []
-        span = Span(self.end, ticks[-1] + 1)
-        self.end = self.newest = span.end
+        span = Span(self._unspoken, ticks[-1] + 1)
+        self.newest = span.end
+        self.end = max(span.end, self._recalled)
         self.release.append(ticks[0], size, now)
         self._active_at = now
         self._silence_due = self._next_silence(now)
@@ -327,6 +344,49 @@ class Pubend:
         self.pending_count = self.pending_size = 0
         self.publishers.settle()
         return [refuse(each.client, each.message, NO_ROOM) for each in refused]
+
+    # --- earlier lives --------------------------------------------------------------------------
+
+    @property
+    def _unspoken(self) -> int:
+        """Where the next word begins. What may be lost is left out until that is known: whoever
+        needs it asks."""
+        doubt = self.past.doubtful_span
+        if self.past.is_doubtful and doubt.start <= self.end < doubt.end:
+            return doubt.end
+        return self.end
+
+    @property
+    def vouched(self) -> int:
+        """The tick up to which this pubend may have spoken, as its disk has it."""
+        return max(self.promise, self.newest, self.past.born if self.past.is_durable else 0)
+
+    def recall(self, spoken: int, now: Instant) -> list[Effect]:
+        """Another broker has it that this pubend had promised everything below `spoken`. If that is
+        more than the disk knows, what lies between is lost."""
+        if self.past.is_news(spoken):
+            self.past.lose()
+            self._forget_numbers()
+        elif spoken <= max(self.end, self._recalled):
+            return []
+        self._recalled = max(self._recalled, spoken, self.past.doubtful_span.end)
+        if not self.batch.requests and not self.transactions.is_busy:
+            self.end = max(self.end, self._recalled)
+        self._promising = max(self._promising, self._recalled)
+        fact = Put(PROMISES, self.name, self._promising.to_bytes(8, "little"))
+        done, failed = self._tell(PROMISE)
+        forgotten = tuple(self.publishers.writes({}))
+        return [Persist((*self.past.write(), fact, *forgotten), (done,), (failed,))]
+
+    def _forget_numbers(self) -> None:
+        """After a loss: numbers of publishers and producers may have been used."""
+        self.transactions.lost_before = self.past.number_floor << PUBEND_BITS
+        if self.past.has_found_loss:
+            self.publishers.lose(self.past.number_floor)
+
+    def end_hearing(self) -> None:
+        """All other brokers have answered, or were waited for long enough."""
+        self.past.is_hearing = self.transactions.is_hearing = False
 
     # --- silence --------------------------------------------------------------------------------
 
@@ -362,8 +422,10 @@ class Pubend:
             self._promising = end + (self.timing.promise_step << PUBEND_BITS)
             fact = Put(PROMISES, self.name, self._promising.to_bytes(8, "little"))
             done, failed = self._tell(PROMISE)
-            return [Persist((fact,), (done,), (failed,))], []
-        knowledge = Knowledge(self.name, Span(self.end, end), lost_below=self.released)
+            return [Persist((*self.past.write(), fact), (done,), (failed,))], []
+        start = self._unspoken
+        end = max(end, start + 1)
+        knowledge = Knowledge(self.name, Span(start, end), lost_below=self.released)
         self.end = end
         self._wanted_end = wanted if is_part else 0
         self._silence_due = self._next_silence(now)
@@ -380,14 +442,17 @@ class Pubend:
         if not ok:
             return [], []  # no room: it tries again when it is idle next
         self.promise = max(self.promise, promised)
+        self.past.is_durable = True
         return self._promise_silence(now, is_promised=True)
 
     # --- curiosity and acknowledgements ---------------------------------------------------------
 
     def receive_nack(self, nack: Nack, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
         """Answer from the log: what is final, what is an event, and that all else is silent. A
-        large answer to a catch-up is read in several steps."""
+        large answer to a catch-up is read in several steps. Of what may be lost nothing is said
+        yet: it will be asked for again."""
         answers, spans = self._tell_lost(nack)
+        spans = [part for span in spans for part in self.past.settled_parts(span)]
         room = self.timing.answer_bytes_max
         if nack.purpose == Purpose.CATCH_UP:
             limits = self.timing.batch_events_max, self.timing.batch_bytes_max
@@ -430,12 +495,16 @@ class Pubend:
     def _tell_lost(self, nack: Nack) -> tuple[list[Knowledge], list[Span]]:
         """One answer for all that a catch-up has lost of what it asks for; and the rest."""
         gone = self.released
+        if nack.purpose == Purpose.DELIVERY:  # before its birth it told no broker where to begin
+            gone = self.past.born
         lost = [span for span in nack.spans if span.start < gone]
-        if not lost or nack.purpose == Purpose.DELIVERY:
+        if not lost:
             return [], list(nack.spans)
         start = min(span.start for span in lost)
         end = min(gone, max(span.end for span in lost))
         answer = settled(self.name, Span(start, end), nack.purpose, gone)
+        if nack.purpose == Purpose.DELIVERY:
+            answer = damaged(self.name, Span(start, end), nack.purpose)
         rest = [Span(max(each.start, gone), each.end) for each in nack.spans if each.end > gone]
         return [answer], rest
 
@@ -477,6 +546,7 @@ class Pubend:
 
     def check(self) -> None:
         self.release.check()
+        self.past.check()
         assert self.release.delivered <= self.end, "I1"
         pending = [request.events for request in (*self.pending_requests, *self.batch.requests)]
         assert self.pending_count == sum(map(len, pending))

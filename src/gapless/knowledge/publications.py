@@ -31,6 +31,7 @@ class PublicationRequest(msgspec.Struct):
     size: int  # of `events`, in bytes
     first_tick: int = 0  # of `events`; 0 until they have ticks
     term: int = 0  # the new term of a take-over
+    first_number: int = 0  # where a new name begins
 
 
 class WriteBatch(msgspec.Struct, frozen=True):
@@ -69,6 +70,7 @@ def gather(
             memory = touched.get(name)
             if memory is None:
                 memory = touched[name] = known.get(name, NEW).copy()
+                memory.next = max(memory.next, request.first_number)
             if isinstance(request.message, PublisherQuery):
                 memory.term, memory.opening = request.term, request.message.opening
             else:

@@ -138,8 +138,13 @@ TOO_MANY = "Use fewer names of publishers, or have some struck off (`gapless pub
 class Publishers:
     """All named publishers of one pubend. See the module docstring."""
 
-    def __init__(self, store: Store, pubend: PubendName, timing: KnowledgeTiming) -> None:
+    def __init__(
+        self, store: Store, pubend: PubendName, timing: KnowledgeTiming, first: int = 0
+    ) -> None:
+        """`first`: the first number of a new name; lower ones may have been used before a disk was
+        lost."""
         self.pubend = pubend
+        self.first = first
         self.table = f"{PUBLISHERS}/{pubend}"
         self.idle = timing.publisher_idle
         share = timing.principal_share_percent
@@ -169,8 +174,15 @@ class Publishers:
         """The place that the next publication must continue, including what waits for the disk."""
         if name in self.pending_places:
             return self.pending_places[name]
-        known = self.records.get(name, NEW)
-        return known.next, known.term, known.opening
+        known = self.records.get(name)
+        return (known.next, known.term, known.opening) if known else (self.first, 0, 0)
+
+    def lose(self, first: int) -> None:
+        """A disk was lost: numbers below `first` may have been used, by any name. All names are
+        forgotten, and must be opened again."""
+        self.first, self.floor = first, max(self.floor, first)
+        for name in [name for name in self.records if name not in self.pending_places]:
+            self.forget(name)
 
     # --- names that come --------------------------------------------------------------------------
 

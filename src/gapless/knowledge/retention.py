@@ -118,15 +118,16 @@ class Release:
         policy: Policy,
         timing: KnowledgeTiming,
         ended: tuple[Tell, Tell],
+        born: int = 0,
     ) -> None:
+        """`born`: the log knows nothing of what was before, and counts it as released."""
         self.stream = stream
         self.store = store
         self.policy = policy
         self.timing = timing
         self.ended = ended  # effects when a chop is durable, and when it failed
-        self.chop_end = self.next_chop_end = store.bounds(stream)[
-            0
-        ]  # everything below is released, or about to be
+        self.chop_end = self.next_chop_end = max(born, store.bounds(stream)[0])
+        """Everything below is released, or about to be."""
         self.delivered = self.chop_end
         self.needed_from = self.chop_end  # no durable subscription needs anything below
         self.deadline: Instant | None = None

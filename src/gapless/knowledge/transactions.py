@@ -15,7 +15,9 @@ Theory of operation
     forgotten: their parts are gone with the commit, so a late repeat is refused.
     Each owner has a share of open transactions, staged bytes and names of producers. A restart does
     not know the owner of an open transaction, which expires in time; the owner of a name is written
-    down. Names are never forgotten by themselves, however idle: a repeated transaction of a
+    down. After a lost disk the pubend does not know which numbers were committed: it refuses every
+    producer that it has not heard of since, until an administrator has struck its name off.
+    Names are never forgotten by themselves, however idle: a repeated transaction of a
     forgotten producer would be published again. An administrator may strike one off.
 
 Invariants (checked by `check`)
@@ -68,6 +70,12 @@ if TYPE_CHECKING:
 
 PRODUCERS, OWNERS = "producers", "producers' owners"
 LAST = Struct("<qqq")  # number, first tick, events
+ANEW = -1
+"""Instead of the number of a transaction: an administrator lets the producer begin anew."""
+
+STRIKE = (
+    "Compare what was published; then `gapless producers TOPIC --remove NAME` lets it begin anew."
+)
 
 
 @dataclass(slots=True)
@@ -129,6 +137,8 @@ class PubendTransactions:
         self.is_writing = False
         self._untold_batches: deque[tuple[Sequence[int], tuple[bytes, ...]]] = deque()  # in the log
         self._retry_due: Instant | None = None
+        self.is_hearing = False  # other brokers may know of a loss
+        self.lost_before = 0  # numbers committed before this tick may be lost; 0: none are
         if self.stages.committed_slot is not None:
             slot, first_tick, parts = self.stages.committed_slot
             self.copy = Copy.of(slot.key, tuple(parts), slot)
@@ -142,6 +152,11 @@ class PubendTransactions:
         first = self.copy.first_tick
         self.copy.advance((logged - 1 - first) // STEP + 1 if logged > first else 0)
         return max(logged, first)
+
+    @property
+    def end(self) -> int:
+        """Where the transaction ends that is being copied into the log; 0 if none is."""
+        return self.copy.first_tick + self.copy.count * STEP if self.copy is not None else 0
 
     @property
     def open_count(self) -> int:
@@ -191,6 +206,8 @@ class PubendTransactions:
     ) -> list[Effect]:
         """Stage events; answered when they are durable, or at once if they were before."""
         key = key_of(message)
+        if refused := self._refuse_lost(client, message):
+            return [refused]
         if self.is_committed(key):
             return [Send(client, Done(message.request))]
         if self._is_claimed(key):
@@ -213,8 +230,30 @@ class PubendTransactions:
         return self.stages.abort(client, message, now)
 
     def position(self, client: ClientName, query: ProducerQuery) -> list[Effect]:
+        if refused := self._refuse_lost(client, query):
+            return [refused]
         last = self.last.get(query.producer)
-        return [Send(client, ProducerPosition(query.request, last[0] if last else None))]
+        number = last[0] if last and last[0] >= 0 else None
+        return [Send(client, ProducerPosition(query.request, number))]
+
+    def _refuse_lost(
+        self, client: ClientName, message: Stage | Commit | ProducerQuery
+    ) -> Send | None:
+        """The refusal of a producer whose numbers may have been used before a disk was lost; None
+        if all of them are known."""
+        producer = message.producer
+        if producer.startswith(ONCE):
+            return None
+        if self.last.get(producer, (0, 0, 0))[1] < self.lost_before:
+            problem = (
+                f"{self.pubend!r} has lost a disk, and with it which transactions of "
+                f"{quoted(producer)} were committed"
+            )
+            return Send(client, Refused(message.request, problem, STRIKE))
+        if self.is_hearing:
+            problem = f"{self.pubend!r} has just started and asks which transactions there were"
+            return Send(client, Refused(message.request, problem, "Try again.", retry=True))
+        return None
 
     def refuse_all(self, problem: str, remedy: str) -> list[Effect]:
         """Answer every waiting request: the pubend is being deleted."""
@@ -255,6 +294,8 @@ class PubendTransactions:
     def commit(self, client: ClientName, message: Commit, owner: str = "") -> list[Effect]:
         """Accept a commit, to be carried out when the pubend is free; or refuse it."""
         key = key_of(message)
+        if refused := self._refuse_lost(client, message):
+            return [refused]
         if self.is_committed(key):
             return [Send(client, self._repeated(key, message.request))]
         if self._is_claimed(key):
@@ -426,7 +467,10 @@ class PubendTransactions:
         if producer in busy or (self.copy is not None and self.copy.key[0] == producer):
             return None
         writes: list[Write] = []
-        if self.last.pop(producer, None) is not None:
+        if self.lost_before and not producer.startswith(ONCE):  # from now on it may begin anew
+            self.last[producer] = ANEW, self.lost_before, 0
+            writes.append(Put(self.producers, producer, LAST.pack(*self.last[producer])))
+        elif self.last.pop(producer, None) is not None:
             writes.append(Delete(self.producers, producer))
         if is_proved(self.owners.pop(producer, "")):
             writes.append(Delete(self.owners_table, producer))

@@ -58,6 +58,10 @@ class Config:
     """A pubend persists how far it may promise silence this much ahead of need, so that it need
     not write for each promise."""
 
+    promise_told_every: int = 60 * SECOND
+    """While events come, a pubend tells other brokers at most this often how far it has spoken, so
+    that they know it should its host be given an older copy of its disk."""
+
     clock_skew_max: int = 24 * 3_600 * SECOND
     """How far ahead of its own clock a pubend promises silence when it is asked to, so that a
     total order does not wait for the slowest clock. Beyond it the order waits."""

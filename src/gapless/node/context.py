@@ -14,6 +14,7 @@ from gapless.node.config import Config
 from gapless.node.epoch import Epoch
 from gapless.node.parts import Parts
 from gapless.node.routing import Routing
+from gapless.node.seal import Seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,11 +71,13 @@ class Context:
     parts: Parts = field(default_factory=Parts)
     routing: Routing = field(init=False)
     epoch: Epoch = field(init=False)
+    seal: Seal = field(init=False)
     catalogue: Catalogue = field(init=False)
 
     def __post_init__(self) -> None:
         routing = Routing(self.name, self.network, self.config, self.started)
         object.__setattr__(self, "routing", routing)
+        object.__setattr__(self, "seal", Seal(self.store))
         object.__setattr__(self, "epoch", Epoch(self.store, self.config, self.started))
         catalogue = self.parts.catalogue(
             self.name, self.network, self.config, self.store, routing, self.started

@@ -16,6 +16,7 @@ from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.directory.catalogue import Catalogue
 from gapless.node.directory.registry import Registry
 from gapless.node.groups.member_group import MemberGroup
+from gapless.node.promises import Promises
 from gapless.propagation.branch import Branch
 from gapless.propagation.delivery import DeliveryStart
 from gapless.propagation.leaf import Leaf
@@ -44,3 +45,4 @@ class Parts:
     catalogue: type[Catalogue] = Catalogue
     registry: type[Registry] = Registry
     member_group: type[MemberGroup] = MemberGroup
+    promises: type[Promises] = Promises

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.core.errors import StorageError, StorageMissingError
+from gapless.core.store import NO_IDENTITY
 from gapless.storage.draft import Draft
 from gapless.storage.extent_cache import ExtentCache
 from gapless.storage.folder import Folder
@@ -96,6 +97,8 @@ class DiskVolume:
         except BaseException:
             self._release()
             raise
+        self.identity = NO_IDENTITY
+        """What tells the disk from copies of it, once the broker has sealed its folder."""
         self.mirror: Mirror | None = None
         self._reading = self._journal.reading
         self._state = self._journal.state

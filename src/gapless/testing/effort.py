@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from gapless.core.broker_messages import Knowledge, Nack
 from gapless.core.client_messages import Deliveries
 from gapless.core.effects import Send
-from gapless.core.store import SCAN_BYTES
+from gapless.core.store import NO_IDENTITY, SCAN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gapless.core.effects import Effect
-    from gapless.core.store import RecordRun, Store
+    from gapless.core.store import DiskIdentity, RecordRun, Store
 
 
 class CountedStore:
@@ -26,6 +26,11 @@ class CountedStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._looks = 0
+
+    @property
+    def identity(self) -> DiskIdentity:
+        """Tells the disk from its copies."""
+        return getattr(self._store, "identity", NO_IDENTITY)
 
     def take(self) -> int:
         """How many since it was asked last."""

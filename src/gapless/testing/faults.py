@@ -1,7 +1,8 @@
 """Faults that come at some instant and pass: cuts, stalls, crashes, bad disks, jumping clocks.
 
 A disk is lost in one respect only, what its host knew of subscriptions (`lost_stamp`): so checkers
-need not know of loss, and every event that is filtered away after it is found.
+need not know of loss, and every event that is filtered away after it is found. Or it is lost as a
+whole (`lost_disk`): a broker of any role finds an empty one, or a copy of some time ago.
 
 Each kind that the options turned on strikes at its own rate, at instants drawn as it goes, until
 the safety phase is over. What has a duration (a cut, a stall, a full disk) ends by itself after a
@@ -13,7 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.propagation.stamp import STAMPS
-from gapless.testing.options import LOST_STAMP
+from gapless.testing.memory_volume import MemoryVolume
+from gapless.testing.options import LOST_DISK, LOST_STAMP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from gapless.testing.world import World
 
 SECOND = 1_000_000
+LOST_DISK_DOWN_MIN = 100_000
+"""A broker that lost its disk is down for longer than clocks of good brokers differ."""
 
 
 class Client(Protocol):
@@ -45,6 +49,7 @@ class Faults:
         self._options = options
         self._clients = clients
         self._end = end
+        self._disks = 0
         self._lasts_max = 4 * options.config.dead_after
         self._pairs = list(neighbours(world))
         self._hosts = sorted({pubend.host for pubend in world.network.pubends.values()})
@@ -105,7 +110,8 @@ class Faults:
         process = self._world.processes[self._broker()]
         down_for = self._lasts()
         process.crash(down_for)
-        is_wrong = self._world.dice.random() < 0.3 and LOST_STAMP not in self._options.fault_rates
+        relies_on_clock = not {LOST_STAMP, LOST_DISK}.isdisjoint(self._options.fault_rates)
+        is_wrong = self._world.dice.random() < 0.3 and not relies_on_clock
         if is_wrong:  # its clock comes up wrong: from before the crash
             process.jump(-self._world.dice.randrange(2 * down_for))
 
@@ -119,6 +125,26 @@ class Faults:
         for name in self._relays:
             if dice.random() < 0.5:
                 processes[name].crash(self._lasts())
+
+    def _lost_disk(self) -> None:
+        """Copy a disk now; some time later the broker finds the copy, or nothing at all."""
+        name = self._broker()
+        self._disks += 1
+        identity = f"{name} {self._disks}".encode()
+        copy = self._world.processes[name].disk.volume.copy(identity)
+        if self._world.dice.random() < 0.5:
+            copy = MemoryVolume(identity=identity)
+        self._world.after(self._lasts(), self._replace, name, copy)
+
+    def _replace(self, name: BrokerName, volume: MemoryVolume) -> None:
+        process = self._world.processes[name]
+        if process.is_up and self._world.now < self._end:
+            kind = "an older copy" if volume.tables() else "an empty disk"
+            self._world.say(f"{name} finds {kind}")
+            self._world.reached[f"a broker found {kind}"] += 1
+            process.crash(LOST_DISK_DOWN_MIN + self._lasts())
+            process.disk.replace(volume)
+            self._world.watch.replaced(process)
 
     def _full_disk(self) -> None:
         disk = self._world.processes[self._broker()].disk

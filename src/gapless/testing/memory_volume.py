@@ -31,7 +31,7 @@ from gapless.core.errors import (
     StorageFullError,
     StorageMissingError,
 )
-from gapless.core.store import RecordRun
+from gapless.core.store import DiskIdentity, RecordRun
 from gapless.storage.draft import Draft, Facts
 from gapless.storage.volume import (
     NO_BOUNDS,
@@ -106,8 +106,10 @@ def _size(records: Sequence[bytes]) -> int:
 class MemoryVolume:
     """A `Volume` that can be told to fail. See the module docstring."""
 
-    def __init__(self, *, limits: VolumeLimits | None = None) -> None:
+    def __init__(self, *, limits: VolumeLimits | None = None, identity: bytes = b"") -> None:
         self.limits = limits or VolumeLimits()
+        self.identity = DiskIdentity(identity, (identity,))
+        """Tells it from its copies, as a broker's disk is told from copies; empty: nothing does."""
         self.size_max = self.limits.size_max
         """May be changed at any time: a disk that fills up or gets room."""
         self.recovery = Recovery(clean=True, sequence=0)
@@ -121,6 +123,12 @@ class MemoryVolume:
         self._statistics = Statistics()
 
     # --- faults --------------------------------------------------------------------------------
+
+    def copy(self, identity: bytes) -> MemoryVolume:
+        """What is durable now, on another disk."""
+        copy = MemoryVolume(limits=self.limits, identity=identity)
+        copy._content = (self._durable or self._content).copy()
+        return copy
 
     def inject(self, fault: Fault) -> None:
         """Let the next commit suffer this fault."""

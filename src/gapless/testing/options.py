@@ -44,6 +44,10 @@ LOST_STAMP = "lost_stamp"
 """One more, drawn from dice of its own. Who has lost its disk relies on its clock, so that clocks
 are as good as those of real brokers where it strikes."""
 
+LOST_DISK = "lost_disk"
+"""The same, for a whole disk. Clients of such runs keep their tokens and open their names, as the
+shipped client does; no transactions and no topics made at run time."""
+
 GOOD_CLOCK = 5 * MILLISECOND
 """How far, at most, such a clock is from the world's."""
 
@@ -164,13 +168,51 @@ def draw_options(seed: int, dice: random.Random, network: Network | None = None)
     publishers = draw_successors(own, network, options.publishers, duration)
     rates = {**options.fault_rates, **draw_lost_stamp(seed, options)}
     config = draw_slices(seed, options.config)
-    return replace(
+    options = replace(
         options,
         founders=founders,
         publishers=publishers,
         fault_rates=rates,
         config=config,
         operators=draw_operators(seed, conditions) if options.durables else (),
+    )
+    return draw_lost_disks(seed, options)
+
+
+def draw_lost_disks(seed: int, options: Options) -> Options:
+    """The same; or in some runs, where clocks are good, brokers lose their disks."""
+    own = random.Random(f"lost disks of {seed}")
+    is_good = all(abs(offset) <= GOOD_CLOCK for offset in options.offsets.values())
+    if own.random() >= 0.15 or "clock_jump" in options.fault_rates or not is_good:
+        return options
+    rates = {**options.fault_rates, LOST_DISK: own.choice((1.0, 3.0))}
+    rates.pop(LOST_STAMP, None)
+    return lose_disks(options, rates)
+
+
+def lose_disks(options: Options, rates: dict[str, float]) -> Options:
+    """A run with these faults, in which clients and clocks are such that brokers may lose their
+    disks."""
+    publishers = tuple(
+        replace(each, opens=each.opens or each.name, insists=True) if each.is_named else each
+        for each in options.publishers
+    )
+    durables = tuple(
+        replace(each, wishes=tuple(replace(wish, tokens="client") for wish in each.wishes))
+        for each in options.durables
+    )
+    return replace(
+        options,
+        fault_rates=rates,
+        offsets={
+            name: max(-GOOD_CLOCK, min(offset, GOOD_CLOCK))
+            for name, offset in options.offsets.items()
+        },
+        publishers=publishers,
+        durables=durables,
+        jobs=(),
+        founders=(),
+        operators=(),
     )
 
 

@@ -101,6 +101,8 @@ class Log:
     ticks: list[int] = field(default_factory=list)
     events: dict[int, bytes] = field(default_factory=dict)
     chopped: int = 0
+    lost: set[int] = field(default_factory=set)
+    """Ticks whose events went with a disk of their host."""
 
     def between(self, start: int, end: int) -> list[int]:
         """The ticks of events with `start <= tick < end`."""
@@ -138,6 +140,8 @@ class Record:
     deliveries: int = 0
     alterations: list[tuple[Named, int, dict[str, int]]] = field(default_factory=list)
     """Changes of conditions that a caller was told: whose, the count of changes, and the ticks."""
+    lost_disks: set[BrokerName] = field(default_factory=set)
+    """Brokers that were given an empty disk, or a copy of some time ago."""
     _matches: dict[tuple[str, bytes], bool] = field(default_factory=dict)
 
     founded: Founded = field(default_factory=Founded)
@@ -223,7 +227,8 @@ class Record:
         log, topic = self.logs[pubend], self.network.pubends[pubend].topic
         attached = [each.named for each in self.live() if each.topic == topic and each.named]
         ends = [max(named.assured.get(pubend, 0), named.origin[pubend]) for named in attached]
-        return log.between(log.chopped, min(ends, default=1 << 63))
+        kept = log.between(log.chopped, min(ends, default=1 << 63))
+        return [tick for tick in kept if tick not in log.lost]
 
     def last_named(self, name: str) -> Named | None:
         """The present life of this name, or the last one."""
@@ -239,7 +244,7 @@ class Record:
         subscription = self.subscriptions.get((client, request))
         overtaken = subscription is not None and self.has_other(subscription)
         founded = (client, request) in self.founded.asked  # to refuse is an answer too
-        taken_over = self.openings.is_taken_over(client, request)
+        taken_over = self.openings.is_taken_over(client, request) or bool(self.lost_disks)
         return overtaken or founded or taken_over or (client, request) in self.repeats
 
     def has_other(self, subscription: Subscription) -> bool:

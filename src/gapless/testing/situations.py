@@ -54,6 +54,8 @@ EXPECTED = (
     "the disk was full",
     "a sync failed",
     "a host lost what it knew of subscriptions",
+    "a broker found an empty disk",
+    "a broker found an older copy",
     "a publisher lost patience",
     "a publication was refused for a while",
     "a publisher was sent to another broker",

@@ -124,6 +124,17 @@ class Watch:
         for check in self._restarted:
             check(broker)
 
+    def replaced(self, broker: Broker) -> None:
+        """A broker that is down has another disk: note which events went with the old one."""
+        self.record.lost_disks.add(broker.name)
+        for pubend, host in self.record.hosts.items():
+            log = self.record.logs[pubend]
+            if host == broker.name:
+                found = set(broker.store.scan(f"{LOG}{pubend}", 0, 1 << 63, bytes_max=1 << 40)[0])
+                log.lost |= {t for t in log.ticks if t >= log.chopped and t not in found}
+        for checker in self._with("replaced"):
+            checker.replaced(broker)
+
     # --- what clients do and see -----------------------------------------------------------------
 
     def asked(self, client: ClientName, message: Publish) -> None:

@@ -59,7 +59,7 @@ class World(Stage):
             for broker in cell.brokers:
                 clock = Clock((offsets or {}).get(broker.name, 0))
                 self.processes[broker.name] = Process(
-                    self, self, broker.name, clock, MemoryVolume()
+                    self, self, broker.name, clock, MemoryVolume(identity=broker.name.encode())
                 )
 
     def start(self) -> None:

@@ -12,6 +12,8 @@ from gapless.core.broker_messages import (
     HandOver,
     Knowledge,
     Nack,
+    PromiseKept,
+    PromiseTold,
     ReleaseEcho,
     ReleaseHold,
     Sideways,
@@ -90,6 +92,8 @@ BROKERS: tuple[type[Message], ...] = (
     HandOver,
     NameQuestion,
     NameAnswer,
+    PromiseTold,
+    PromiseKept,
 )
 
 CLIENTS: tuple[type[Message], ...] = (

@@ -16,7 +16,7 @@ from gapless.core.transaction_messages import (
     Stage,
 )
 from gapless.node.redirect import bound_pubend
-from tests.node.town import ALONE, ANN, NEWS, Town, colours, event, subscribe
+from tests.node.town import ALONE, ANN, CONFIG, NEWS, Town, colours, event, subscribe
 
 JOB = ProducerName("job")
 
@@ -70,6 +70,8 @@ def test_a_producer_is_bound_to_one_pubend_of_all_wherever_it_is_hosted() -> Non
     ).replace('["h", "h"]', '["h", "f"]')
     here, there = Town("h", two), Town("f", two)
     topic = here.network.topic[NEWS]
+    for town in (here, there):
+        town.wait(CONFIG.dead_after)  # in vain for what others know of its past
     for name in (f"job-{i}" for i in range(6)):
         host = bound_pubend(topic, ProducerName(name)).host
         for town in (here, there):

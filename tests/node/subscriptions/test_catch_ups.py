@@ -29,6 +29,7 @@ class Return:
         text = ALONE.replace('["h", "h"]', '["h"]')
         self.alike = alike  # do they all have the same condition?
         self.town = Town("h", text, catch_up_window=4, **limits)
+        self.town.wait(1_000)
         self.got: dict[str, list[int]] = {name: [] for name in NAMES}
         self.messages: list[Deliveries] = []
         for name in NAMES:

@@ -94,8 +94,8 @@ def test_where_the_pubend_is_nothing_is_passed_over_that_is_yet_to_come(ahead: i
 def test_a_pubend_that_has_not_spoken_yet_is_where_its_clock_is() -> None:
     town = SlowDisk("h", HOME, now=1_000_000_000)  # how far it may promise is not durable yet
     town.connect()
-    assert town.node.durable.streams.pubends[ZERO].end == 0
     now = town.now << PUBEND_BITS
+    assert town.node.durable.streams.pubends[ZERO].end == now
     sent = town.receive(ANN, wish({"news/0": now})) + town.write_all()
     assert any(isinstance(each, Subscribed) for _, each in sent)
     assert not any(isinstance(each, Refused) for _, each in sent)

@@ -103,6 +103,7 @@ PUBEND_GAUGES: Table = {
     "pubend_publishers": ("publishers", "at its host: named publishers remembered"),
     "pubend_producers": ("producers", "at its host: producers of transactions remembered"),
     "pubend_open_transactions": ("open_transactions", "at its host: staged and not committed"),
+    "pubend_lost_spans": ("lost_spans", "at its host: spans lost with earlier disks: told as gaps"),
     "pubend_staged_bytes": ("staged_bytes", "at its host: on disk for them"),
 }
 SUBSCRIPTION_GAUGES: Table = {

@@ -9,8 +9,10 @@ from gapless.core.messages import Message
 from gapless.core.topic_messages import TopicEntry
 from gapless.durable.filtered_log import DELIVERED, HEADS
 from gapless.knowledge import transactions
+from gapless.knowledge.past import LIVES
 from gapless.knowledge.pubend import PROMISES
 from gapless.knowledge.receipts import FLOORS, OWNERS, PUBLISHERS
+from gapless.node.promises import KEPT
 from gapless.propagation.leaf import VIRTUAL_TIMES
 from gapless.propagation.stamp import STAMPS
 
@@ -38,7 +40,7 @@ def leftovers(topic: Topic, store: Store, here: BrokerName) -> list[Write]:
                 writes.append(Chop(stream, end))
         tables = [f"{each}/{name}" for each in (PUBLISHERS, OWNERS)]
         facts = [(table, key) for table in tables for key in store.items(table)]
-        facts += [(each, name) for each in (PROMISES, FLOORS, DELIVERED, HEADS)]
+        facts += [(each, name) for each in (PROMISES, FLOORS, DELIVERED, HEADS, LIVES, KEPT)]
         writes += [Delete(*fact) for fact in facts if store.get(*fact) is not None]
         writes += transactions.leftovers(name, store)
     facts = [(STAMPS, f"{topic.label}@{here}"), (VIRTUAL_TIMES, topic.label)]

@@ -61,6 +61,7 @@ from gapless.node.durable.producers import Producers
 from gapless.node.durable.roster import Rosters
 from gapless.node.durable.streams import Streams
 from gapless.node.durable.subscription_requests import SubscriptionRequests
+from gapless.node.promises import PromisePersisted
 from gapless.node.reads.ranges import Ranges
 from gapless.node.service import Service
 from gapless.node.subscriptions.alterations import AlterationPersisted, Alterations
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from gapless.core.broker_messages import Propagated
-    from gapless.core.effects import Effect
+    from gapless.core.effects import Effect, Write
     from gapless.core.identity import (
         BrokerName,
         ClientName,
@@ -126,6 +127,7 @@ class DurableService(Service):
         AlterationPersisted,
         Noted,
         TopicGone,
+        PromisePersisted,
         ClockPersisted,
         StampPersisted,
         GroupsPersisted,
@@ -170,10 +172,21 @@ class DurableService(Service):
     # --- life ------------------------------------------------------------------------------------
 
     def restore(self, now: Instant) -> list[Effect]:
-        effects = self.groups.restore() + self._finish_deletions()
+        effects = self.groups.restore() + self._finish_deletions() + self._seal()
         for topic, interest in self.interests.by_topic.items():
             effects += interest.begin(now, self.named.survivors(topic))
         return effects
+
+    def _seal(self) -> list[Effect]:
+        """Seal a disk that is not sealed, and note what is lost if it is a copy, in one commit."""
+        seal = self.streams.seal
+        writes: list[Write] = []
+        if seal.is_copy:
+            writes += self.named.note_copies()
+            for pubend in self.streams.pubends.values():
+                writes += [*pubend.past.write(), *pubend.publishers.writes({})]
+        writes += seal.write()
+        return [Persist(tuple(writes))] if writes else []
 
     def start(self, now: Instant) -> list[Effect]:
         self.streams.report(self._epoch)
@@ -368,17 +381,25 @@ class DurableService(Service):
                 return self.groups.persisted(message, now)
             case TopicGone():
                 return self._gone(message.entry)
+            case PromisePersisted():
+                return self.streams.receive_kept(message.kept, now)
             case ClockPersisted(key=label):
-                interest = self.interests.by_label.get(TopicName(label))
-                return interest.persisted(message, now) if interest is not None else []
+                return self._interest_persisted(message, label, now)
             case StampPersisted(source=source):
-                interest = self.interests.by_label.get(TopicName(source.rpartition("@")[0]))
-                if interest is None:
-                    return []
-                effects = interest.persisted(message, now)
-                return effects + (self.streams.speak(interest.topic, now) if message.ok else [])
+                return self._interest_persisted(message, source.rpartition("@")[0], now)
             case _:
                 return super().persisted(message, now)
+
+    def _interest_persisted(
+        self, message: ClockPersisted | StampPersisted, label: str, now: Instant
+    ) -> list[Effect]:
+        interest = self.interests.by_label.get(TopicName(label))
+        if interest is None:
+            return []
+        effects = interest.persisted(message, now)
+        if isinstance(message, StampPersisted) and message.ok:
+            effects += self.streams.speak(interest.topic, now)
+        return effects
 
     # --- the end of a step, time -----------------------------------------------------------------
 

@@ -23,6 +23,8 @@ from gapless.core.broker_messages import (
     AckExpected,
     Knowledge,
     Nack,
+    PromiseKept,
+    PromiseTold,
     ReleaseEcho,
     ReleaseHold,
     StartQuery,
@@ -33,7 +35,7 @@ from gapless.core.errors import ProtocolError
 from gapless.core.identity import Instant
 from gapless.core.outgoing import ToBroker, ToCell
 from gapless.core.portion import WHOLE, Portion
-from gapless.core.ticks import TICK_MAX
+from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
 from gapless.knowledge.neighbours import (
     CATCH_UP,
     LOCAL,
@@ -42,6 +44,7 @@ from gapless.knowledge.neighbours import (
     TOTAL_ORDER,
     Outgoing,
 )
+from gapless.knowledge.past import DiskHistory
 from gapless.knowledge.relay import RelayPlace
 from gapless.knowledge.retention import Policy
 from gapless.node.deadlines import Machines, earliest
@@ -103,12 +106,19 @@ class Streams:
         )  # delivered in one step
         self.published_at: dict[PubendName, int] = {}  # events that became durable here
         self.beginnings = PubendStarts(context, self.cell)
+        self.promises = context.parts.promises(
+            context.name, context.network, context.config, context.store, context.epoch
+        )
+        self.losses: list[tuple[PubendName, Span]] = []  # found in this life
+        self.seal = context.seal
+        self._early_queries: list[StartQuery] = []  # the pubend's birth is not durable yet
         self.tell_due = Instant(context.started + self.config.silence_flush)
         self.epoch = context.epoch.number
         self._reports = 0
         self._store = context.store
         self.is_mute = not context.epoch.is_durable
         attachments.catch_ups.released_of = self.released_of
+        attachments.silent_below = self.silent_below
         for topic in self.network.topic.values():
             self.add(topic, context.started)
 
@@ -121,11 +131,13 @@ class Streams:
             relay.reporter.is_mute = self.is_mute and relay.upstream != SOURCE
             if pubend.host == self.name:
                 hosted = self.pubends[pubend.name] = self._make_pubend(pubend, topic, now)
+                self.promises.add(hosted, now)
+                self._note_loss(hosted)
                 self.attachments.catch_ups.add_log(pubend.name, hosted.stream)
             self.beginnings.add(pubend.name, now)
             stream = self.named.streams.get(pubend.name)
-            if stream is not None:  # it goes on where it was
-                self._start(pubend.name, stream.latest, now)
+            if stream is not None and pubend.name not in self.named.copied_streams:
+                self._start(pubend.name, stream.latest, now)  # it goes on where it was
 
     def _make_relay(self, pubend: PubendEntry) -> Relay:
         """A pubend's stream through this broker."""
@@ -140,12 +152,16 @@ class Streams:
     def _make_pubend(self, pubend: PubendEntry, topic: Topic, now: Instant) -> Pubend:
         """A pubend that this broker hosts, as its disk has it."""
         policy = Policy(retention_time=topic.retention_us, retention_bytes=topic.retention_bytes)
-        return self.parts.pubend(pubend.name, pubend.number, self._store, self.config, now, policy)
+        disk = DiskHistory(self.seal.is_copy, is_hearing=bool(self.promises.keepers))
+        return self.parts.pubend(
+            pubend.name, pubend.number, self._store, self.config, now, policy, disk
+        )
 
     def remove(self, topic: Topic) -> None:
         self.merges.pop(topic.name, None)
         for pubend in topic.pubends:
             self.beginnings.remove(pubend.name)
+            self.promises.remove(pubend.name)
             self.attachments.catch_ups.remove_log(pubend.name)
             for machines in (self.relays, self.pubends, self.subends):
                 machines.pop(pubend.name, None)
@@ -251,7 +267,7 @@ class Streams:
             merge = self.merges[topic]
             if merge.horizon <= merge.position:
                 return []
-            through = self._cut((topic, None), merge, merge.position, merge.horizon, now)
+            through = self._cut((topic, None), merge, merge.position, merge.whole_through, now)
             if through <= merge.position:
                 return []
             settled = merge.take(now, through)
@@ -343,6 +359,12 @@ class Streams:
                 target == here or self._is_below(relay, target)
             ):
                 return self.moves.receive_echo(message, now)
+            case PromiseTold(cell=target) if from_above and (
+                target == here or self._is_below(relay, target)
+            ):
+                return self.receive_promise(message, now)
+            case PromiseKept(cell=target) if from_below and self._is_below(relay, target):
+                return self.receive_kept(message, now)
             case Ack(cell=of) if of in relay.outlets and cell in (of, here):
                 return self._acknowledged(sender, message, now)
             case _:
@@ -361,7 +383,11 @@ class Streams:
     def _acknowledged(self, sender: BrokerName, ack: Ack, now: Instant) -> list[Effect]:
         pubend = self.pubends.get(ack.pubend)
         if pubend is not None and ack.delivered > pubend.end:
-            raise ProtocolError(f"tick {ack.delivered} was acknowledged before it was sent")
+            if ack.delivered >> PUBEND_BITS > now + self.config.clock_skew_max:
+                raise ProtocolError(f"tick {ack.delivered} was acknowledged before it was sent")
+            effects = pubend.recall(ack.delivered, now)  # it was sent from a disk that is lost
+            self._note_loss(pubend)
+            return effects
         effects = self.carry(self.relays[ack.pubend].receive_ack(ack, now), now)
         if sender not in self.routing.siblings:
             effects += self.routing.share(ack)
@@ -444,16 +470,52 @@ class Streams:
             return self.beginnings.pass_on(reply, now)
         if not self.beginnings.receive_reply(reply):
             return []
-        self._start(reply.pubend, reply.tick, now)
-        return []
+        tick, effects = reply.tick, list[Effect]()
+        if reply.pubend in self.named.copied_streams:
+            tick = max(tick, self.named.streams[reply.pubend].latest)
+            effects = self.named.begin_anew(reply.pubend, tick, now)
+        self._start(reply.pubend, tick, now)
+        return effects
 
     def receive_start_query(self, query: StartQuery, now: Instant) -> list[Effect]:
         """At the host: say where the pubend stands. Elsewhere: pass the question on."""
         pubend = self.pubends.get(query.pubend)
         if pubend is None:
             return self.carry([ToCell(self.relays[query.pubend].upstream, query)], now)
+        if not pubend.past.is_durable:
+            if query not in self._early_queries:
+                self._early_queries.append(query)
+            return []
         reply = StartReply(query.pubend, query.cell, query.number, pubend.end)
         return self.receive_start_reply(reply, now)
+
+    def receive_promise(self, told: PromiseTold, now: Instant) -> list[Effect]:
+        """For another cell: pass it on. For ours: keep it."""
+        if told.cell != self.cell.name:
+            hop = self.network.next_hop(self.cell.name, told.cell)
+            return self.routing.send(hop, told.pubend, told, now)
+        return self.promises.keep(told)
+
+    def _note_loss(self, pubend: Pubend) -> None:
+        """Note what a pubend has just found to be lost, for the log of the broker."""
+        past = pubend.past
+        if past.has_found_loss and pubend.name not in dict(self.losses):
+            lost = Span(1, past.born) if past.is_birth else past.doubtful_span
+            self.losses.append((pubend.name, lost))
+
+    def receive_kept(self, kept: PromiseKept, now: Instant) -> list[Effect]:
+        """At the host: learn what was promised before. Elsewhere: pass it on."""
+        if kept.pubend in self.pubends:
+            effects = self.promises.receive_kept(kept, now)
+            self._note_loss(self.pubends[kept.pubend])
+            return effects
+        relay = self.relays.get(kept.pubend)
+        return self.carry([ToCell(relay.upstream, kept)], now) if relay is not None else []
+
+    def silent_below(self, pubend: PubendName) -> int:
+        """Before this tick nothing was ever published to the pubend, as far as is known."""
+        hosted = self.pubends.get(pubend)
+        return hosted.past.silent_below if hosted else self.promises.silent_below(pubend)
 
     def _start(self, pubend: PubendName, tick: int, now: Instant) -> None:
         """This broker's own subscribers have everything before `tick`."""
@@ -505,6 +567,12 @@ class Streams:
         effects, knowledge = pubend.persisted(message, now)
         if count := sum(len(each.ticks) for each in knowledge):
             self.published_at[message.pubend] = self.published_at.get(message.pubend, 0) + count
+            self.promises.published(message.pubend, now)
+        if self._early_queries and pubend.past.is_durable:
+            queries, self._early_queries = self._early_queries, []
+            for query in queries:
+                if query.pubend in self.pubends:  # else its topic was deleted meanwhile
+                    effects += self.receive_start_query(query, now)
         return effects + self.carry(self.spread(knowledge, now), now)
 
     def staged(self, message: Staged, now: Instant) -> list[Effect]:
@@ -524,7 +592,7 @@ class Streams:
 
     @property
     def deadline(self) -> Instant | None:
-        timers = self.beginnings, self.pace, self.subscribers.meter
+        timers = self.beginnings, self.promises, self.pace, self.subscribers.meter
         machines = (self.relays, self.pubends, self.subends, self.merges, *timers)
         tell_due = self.tell_due if self.subscribers.audiences else None
         return earliest([*[each.deadline for each in machines], tell_due])
@@ -536,8 +604,7 @@ class Streams:
         before, after = self.routing.look(now)
         if before != after:
             effects += self._ask_elsewhere(before, after, now)
-        for query in self.beginnings.fire(now):
-            effects += self.receive_start_query(query, now)
+        effects += self._ask_around(now)
         for pubend in self.pubends.ripe(now):
             more, knowledge, expected = pubend.fire(now)
             effects += more + self.carry(self.spread(knowledge, now), now)
@@ -564,6 +631,15 @@ class Streams:
             effects += self._tell_positions()
         return effects
 
+    def _ask_around(self, now: Instant) -> list[Effect]:
+        """Ask where pubends stand, and tell how far those that are hosted here may have spoken."""
+        effects: list[Effect] = []
+        for query in self.beginnings.fire(now):
+            effects += self.receive_start_query(query, now)
+        for told in self.promises.fire(now):
+            effects += self.receive_promise(told, now)
+        return effects
+
     def put_again(self, peer: BrokerName, now: Instant) -> list[Effect]:
         """A neighbour answers over a new link. Earlier messages may be lost: repeat the questions
         that have no answer yet."""
@@ -574,6 +650,7 @@ class Streams:
                 effects += self.carry(relay.ask_again(now), now)
         self.relays.touch()
         self.beginnings.hurry(now)
+        self.promises.hurry(now)
         return effects + self.wake(now)
 
     def speak(self, topic: TopicName, now: Instant) -> list[Effect]:
@@ -643,6 +720,7 @@ class Streams:
             if pubend := self.pubends.get(name):
                 figures["published"] = self.published_at.get(name, 0)
                 figures["end"] = pubend.end
+                figures["lost_spans"] = pubend.past.lost_count
                 figures["released"] = pubend.released
                 figures["pending_events"] = pubend.pending_count
                 figures["publishers"] = len(pubend.publishers.records)
@@ -660,6 +738,7 @@ class Streams:
             for machine in portion.of(machines.values()):
                 machine.check()
             machines.check(portion)
+        self.promises.check()
         wanted = {topic for topic, order in self.subscribers.audiences if order == "total"}
         assert set(self.merges) == wanted, "I1"
         assert self.attachments.catch_ups.logs.keys() == self.pubends.keys(), "I2"

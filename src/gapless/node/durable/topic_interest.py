@@ -73,7 +73,8 @@ class TopicInterest:
         self.topic = topic.name
         self.label = topic.label  # in messages and on disk
         self._moved = moved
-        name, network, store = context.name, context.network, context.store
+        name, network = context.name, context.network
+        store = context.seal.current(context.store)  # times of a copy may have been used
         config, parts = context.config, context.parts
         self.name = name
         self.config = config

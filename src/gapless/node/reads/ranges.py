@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from gapless.node.context import Context
     from gapless.node.deadlines import Machines
 
+BEGINNING = 1
+"""Who reads from here or before was told no position: the read begins where the topic does."""
+
 CONDITIONS_MAX = 256
 """Compiled conditions that are kept; beyond it the oldest goes."""
 
@@ -81,6 +84,8 @@ class Ranges:
             return RangeRead(request, name)
         kept_from = min(max(start, pubend.released), end)
         lost_below = kept_from if kept_from > start else 0
+        if start <= BEGINNING and kept_from <= pubend.past.silent_below:
+            lost_below = 0
         if kept_from < min(pubend.release.next_chop_end, end):  # it will be lost in a moment
             if kept_from == start:
                 return Refused(

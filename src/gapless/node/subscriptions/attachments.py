@@ -39,7 +39,7 @@ from gapless.node.subscriptions.record import Attacher, Ender, Happening, Phase,
 from gapless.node.subscriptions.table import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gapless.core.client_messages import Acknowledge, Forget, Subscribe
     from gapless.core.identity import BrokerName
@@ -81,11 +81,12 @@ class Groups(Protocol):
 class Attachments:
     """The clients at the named subscriptions of one broker. See the module docstring.
 
-    `tokens` and `groups` are set as soon as the broker has streams.
+    `tokens`, `groups` and `silent_below` are set as soon as the broker has streams.
     """
 
     tokens: Tokens
     groups: Groups
+    silent_below: Callable[[PubendName], int]
 
     def __init__(
         self, context: Context, subscribers: Subscribers, named: NamedSubscriptions
@@ -129,6 +130,9 @@ class Attachments:
             return [Send(client, Refused(message.request, *contradicts))]
         if message.token is None and definition.previous is not None:
             return refuse_until_told(client, message, definition.name, definition.previous)
+        if not self.named.copied_streams.keys().isdisjoint(map(PubendName, subscription.since)):
+            problem = "the broker runs on a copy of its disk, and asks where its pubends stand"
+            return [Send(client, Refused(message.request, problem, "Try again.", retry=True))]
         record = self.table.get(message.name)
         if record is not None and record.phase is Phase.CREATING:  # it is not durable yet
             return self._wait_for_it(subscription.number, client, message)
@@ -308,7 +312,8 @@ class Attachments:
             return Token({})
         if message.instant is not None:
             tick = min(max(message.instant, 0) << PUBEND_BITS, TICK_MAX)
-            return Token({pubend: min(tick, first) for pubend, first in since.items()})
+            wanted = {pubend: max(tick, self.silent_below(pubend)) for pubend in since}
+            return Token({pubend: min(wanted[pubend], since[pubend]) for pubend in since})
         return Token(since)
 
     def persisted(self, message: Created | Assured) -> list[Effect]:

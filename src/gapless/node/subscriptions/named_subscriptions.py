@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.core.effects import Persist, Put
+from gapless.core.effects import Delete, Persist, Put
 from gapless.core.identity import BrokerName, Instant, PubendName
 from gapless.core.name_messages import NameEntry
 from gapless.core.portion import WHOLE, Portion
@@ -31,7 +31,7 @@ from gapless.node.subscriptions.table import Table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gapless.core.effects import Effect
+    from gapless.core.effects import Effect, Write
     from gapless.core.identity import SubscriptionName, TopicName
     from gapless.core.ticks import Span
     from gapless.core.token import Token
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
 MOVED = "moved"
 """Table on disk: the broker to which each subscription went that was here, and its moves then."""
+
+
+COPIES = "copied streams"
+"""Table on disk: the pubends whose streams come from a copy of this disk, and begin anew."""
 
 
 MOVING_MAX = 1_000
@@ -79,6 +83,20 @@ class NamedSubscriptions:
         self.reports: dict[PubendName, None] = {}  # pubends at which positions have moved
         for subscription in self.subscriptions.all():
             self._take_in(subscription)
+        copied = self.streams if context.seal.is_copy else context.store.items(COPIES)
+        self.copied_streams = {PubendName(each): None for each in copied if each in self.streams}
+
+    def note_copies(self) -> list[Write]:
+        """The writes that note which streams begin anew, as this disk is a copy."""
+        return [Put(COPIES, pubend, b"") for pubend in self.copied_streams]
+
+    def begin_anew(self, pubend: PubendName, tick: int, now: Instant) -> list[Effect]:
+        """Begin a stream of a copied disk at `tick`. What the filtered log does not have since the
+        copy was made, subscriptions ask the pubend for: to the log they are new."""
+        del self.copied_streams[pubend]
+        effects = self.streams[pubend].advance(Settled([], [], []), (), tick, now)
+        writes = self.subscriptions.begin_anew(pubend, tick)
+        return [Persist((*writes, Delete(COPIES, pubend))), *effects]
 
     def _take_in(self, subscription: DurableSubscription) -> None:
         definition = subscription.definition
@@ -171,14 +189,16 @@ class NamedSubscriptions:
     def taken_as_lost(
         self, topic: TopicName, pubend: PubendName, lost: Span
     ) -> tuple[Settled, list[list[int]]]:
-        """The record of a span that is lost: at its first tick something that all subscriptions of
-        the topic take. A session that catches up asks for it, and is told of the loss."""
+        """The record of a span that is lost: at its first and its last tick something that all
+        subscriptions of the topic take. A session that catches up asks for both, and is told of the
+        loss from the one to the other."""
         takers = [
             each.number
             for each in self.subscriptions.all()
             if each.definition.topic == topic and each.since[pubend] < lost.end
         ]
-        return Settled([lost.start], [LOST], []), [takers]
+        ticks = sorted({lost.start, lost.end - 1})
+        return Settled(ticks, [LOST] * len(ticks), []), [takers] * len(ticks)
 
     def take_reports(self) -> dict[PubendName, None]:
         """The pubends at which positions have moved since this was last asked for."""
@@ -189,6 +209,7 @@ class NamedSubscriptions:
         """Forget pubends that were deleted with their topic, and their subscriptions."""
         for pubend in pubends:
             self.streams.pop(pubend, None)
+            self.copied_streams.pop(pubend, None)
             self.reports.pop(pubend, None)
 
     def report(self, subscription: DurableSubscription) -> None:

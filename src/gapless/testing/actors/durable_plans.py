@@ -112,7 +112,8 @@ def returning_token(world: World, slot: Slot, *, has_moved: bool) -> dict[str, i
             token = dice.choice(slot.tokens)
         slot.named.acknowledge(token)
         return token
-    if choice < (0.7 if slot.wish.tokens == "broker" else 0.1):
+    has_lost_disk = bool(world.watch.record.lost_disks)
+    if choice < (0.7 if slot.wish.tokens == "broker" else 0.1) and not has_lost_disk:
         reached["a client returned without a token"] += 1
         return None
     token = slot.named.token

@@ -63,6 +63,9 @@ class Checker:
     def restarted(self, broker: Broker) -> None:
         """A broker is up again with what its disk held."""
 
+    def replaced(self, broker: Broker) -> None:
+        """A broker that is down has another disk: an empty one, or a copy of some time ago."""
+
     def sent(self, broker: Broker, to: PeerName, message: Message) -> None:
         """A message leaves a broker."""
 

@@ -43,20 +43,25 @@ class Gaps(Checker):
 
     def _problem(self, subscription: Subscription, told: Lost) -> str:
         named, pubend, span = subscription.named, told.pubend, told.span
+        has_lost_disk = self.record.hosts[pubend] in self.record.lost_disks
+        if named is None and has_lost_disk:
+            return ""
         if named is None or pubend not in subscription.behind:
             return "it keeps up"
         position = subscription.position[pubend]
         if span.start < position:
             return f"all below {show_tick(position)} was settled"
-        if self._is_one_with_the_last(subscription, pubend):
+        # How far a lost disk reaches may come to its broker later than the first of it.
+        if self._is_one_with_the_last(subscription, pubend) and not has_lost_disk:
             return "that is one with the loss before it"
         acknowledged = named.acknowledged.get(pubend, 0)
         wanted = self.record.wanted(subscription, pubend, max(span.start, acknowledged), span.end)
         chopped = self.record.logs[pubend].chopped
-        if kept := [tick for tick in wanted if tick >= chopped]:
+        lost = self.record.logs[pubend].lost
+        if kept := [tick for tick in wanted if tick >= chopped and tick not in lost]:
             return f"{show_tick(kept[0])} is still in the log"
         held = [tick for tick in wanted if tick >= named.held_from[pubend]]
-        if held and not self.record.has_retention(subscription.topic):
+        if held and not (self.record.has_retention(subscription.topic) or self.record.lost_disks):
             return f"it never acknowledged {show_tick(held[0])}"
         return ""
 

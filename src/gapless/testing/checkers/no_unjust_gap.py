@@ -20,7 +20,7 @@ class NoUnjustGap(Checker):
 
     def lost(self, subscriptions: list[Subscription], told: Lost) -> None:
         names = ", ".join(str(each) for each in subscriptions if each.named is None)
-        if names:
+        if names and self.record.hosts[told.pubend] not in self.record.lost_disks:
             raise self.violated(
                 f"{names} lost {told.pubend} {show_span(told.span)} while connected"
             )
@@ -32,6 +32,8 @@ class NoUnjustGap(Checker):
             # One that goes to and fro between brokers may be sent away by a copy that it left
             # behind, which does not know yet: it has to come again, and loses nothing.
             has_moved = len({each.broker for each in self.record.sessions(named)}) > 1
+            # And so may a copy of a disk, on which it still is where it once was.
+            has_moved |= bool(self.record.lost_disks)
             if not (named.ends or has_moved or self.record.has_other(subscription)):
                 raise self.violated(f"{subscription} was ended ({told.problem}) by nobody's wish")
             return

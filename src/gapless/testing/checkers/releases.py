@@ -71,6 +71,15 @@ class Releases(Checker):
             case _:
                 pass
 
+    def replaced(self, broker: Broker) -> None:
+        """What counts is what the disk has that the broker is given."""
+        for key in [key for key in self._kept if key[0] == broker.name]:
+            fact = broker.store.get(RELEASED, key[1])
+            if fact is None:
+                del self._kept[key]
+            else:
+                self._kept[key].released = json.loads(fact)
+
     def _put(self, key: tuple[BrokerName, str], token: dict[str, int]) -> None:
         kept = self._kept.get(key)
         if kept is None:

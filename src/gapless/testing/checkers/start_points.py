@@ -10,21 +10,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.core.effects import Put
+from gapless.core.identity import PubendName
 from gapless.core.ticks import PUBEND_BITS
+from gapless.knowledge.past import LIVES
 from gapless.testing.checkers.checker import Checker
 from gapless.testing.trace import show_tick
 
 if TYPE_CHECKING:
     from gapless.core.client_messages import Subscribed
-    from gapless.core.identity import PubendName
+    from gapless.core.effects import Write
+    from gapless.node.config import Config
+    from gapless.testing.checkers.checker import Broker
     from gapless.testing.named import Named
-    from gapless.testing.record import Subscription
+    from gapless.testing.record import Record, Subscription
 
 
 class StartPoints(Checker):
     """Looks at every start that a client is told."""
 
     promise = "it starts where it should"
+
+    def __init__(self, record: Record, config: Config) -> None:
+        super().__init__(record, config)
+        self._born: dict[PubendName, int] = {}
+
+    def written(self, broker: Broker, write: Write) -> None:
+        if isinstance(write, Put) and write.table == LIVES:
+            self._born[PubendName(write.key)] = int.from_bytes(write.value[:8], "little")
 
     def begun(self, subscription: Subscription, told: Subscribed) -> None:
         named, asked = subscription.named, subscription.asked
@@ -41,6 +54,8 @@ class StartPoints(Checker):
                 low, high = _first(named)
             else:
                 low, high = _kept(named, pubend)
+            if named.birth.instant is not None and not named.origin:
+                high = max(high, self._born.get(pubend, 0))  # or where the topic began
             if not low <= start <= high:
                 raise self.violated(
                     f"{subscription} starts at {pubend} {show_tick(start)}, not between "
@@ -49,9 +64,9 @@ class StartPoints(Checker):
 
     def _oldest(self, subscription: Subscription, pubend: PubendName) -> int:
         """Where the first event that it wants, of those that are kept, lies at the latest."""
-        chopped = self.record.logs[pubend].chopped
-        kept = self.record.wanted(subscription, pubend, chopped, 1 << 63)
-        return kept[0] if kept else 1 << 63
+        log = self.record.logs[pubend]
+        wanted = self.record.wanted(subscription, pubend, log.chopped, 1 << 63)
+        return next((tick for tick in wanted if tick not in log.lost), 1 << 63)
 
 
 def _first(named: Named) -> tuple[int, int]:

@@ -27,6 +27,7 @@ from gapless.propagation.stamp import Stamp
 from gapless.propagation.sufficiency import Sufficiency
 from gapless.testing.planted.catalogues import PLANTED_CATALOGUES
 from gapless.testing.planted.durables import PLANTED_DURABLES
+from gapless.testing.planted.losses import PLANTED_LOSSES
 from gapless.testing.planted.names import PLANTED_NAMES
 from gapless.testing.planted.transactions import PLANTED_TRANSACTIONS
 
@@ -285,6 +286,7 @@ PLANTED: dict[str, Parts] = {
     **PLANTED_DURABLES,
     **PLANTED_CATALOGUES,
     **PLANTED_NAMES,
+    **PLANTED_LOSSES,
     **PLANTED_TRANSACTIONS,
 }
 
