@@ -29,6 +29,7 @@ from gapless.broker.addresses import (
     show_endpoint,
     write_addresses,
 )
+from gapless.broker.admin.console import Console
 from gapless.broker.admin.inquiry import EventInquiry
 from gapless.broker.admin.subscriptions import SubscriptionFigures
 from gapless.broker.clock import TimedSubscribers
@@ -95,6 +96,7 @@ class Broker:
         self.admin_problem = "" if settings.admin else "it was switched off by --admin none"
         """Why there is no admin port, or why it is not where it was to be."""
         self.access: Access | None = None
+        self.console: Console | None = None  # where there is an admin port
         self.started_at = clock.read()
         self.is_ready = False
         self._network = network
@@ -253,6 +255,7 @@ class Broker:
         if self.settings.admin is not None:
             from gapless.broker.admin.port import Admin
 
+            self.console = Console(self, self._pump)
             at = parse_address(self.settings.admin)
             self._admin = await Admin.open(
                 self,
@@ -366,7 +369,10 @@ class Broker:
     # --- where the node's effects go -------------------------------------------------------------
 
     def send(self, to: PeerName, message: Message) -> None:
-        self._links.send(to, message)
+        if self.console is not None and to == self.console.client.name:
+            self.console.client.receive(message)
+        else:
+            self._links.send(to, message)
 
     def persist(self, effect: Persist) -> None:
         self._disk.write(effect)

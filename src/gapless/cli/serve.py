@@ -42,7 +42,7 @@ AdminAddress = Annotated[
     str,
     typer.Option(
         metavar="HOST:PORT",
-        help="Where /health, /statistics and /metrics are served, or none.",
+        help="Where the console, /health and /metrics are served, or none.",
     ),
 ]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON objects, one a line.")]
