@@ -29,6 +29,7 @@ from gapless.broker.addresses import (
     show_endpoint,
     write_addresses,
 )
+from gapless.broker.admin.console import Console
 from gapless.broker.admin.inquiry import EventInquiry
 from gapless.broker.admin.subscriptions import SubscriptionFigures
 from gapless.broker.clock import TimedSubscribers
@@ -107,6 +108,7 @@ class Broker:
         """Why there is no admin port, or why it is not where it was to be."""
         self.access: Access | None = None
         self.doors = Doors(settings, self._entry(network, name).http)
+        self.console: Console | None = None  # where there is an admin port
         self.started_at = clock.read()
         self.is_ready = False
         self._network = network
@@ -287,6 +289,7 @@ class Broker:
         if self.settings.admin is not None:
             from gapless.broker.admin.port import Admin
 
+            self.console = Console(self, self._pump)
             at = parse_address(self.settings.admin)
             self._admin = await Admin.open(
                 self,
@@ -401,7 +404,10 @@ class Broker:
     # --- where the node's effects go -------------------------------------------------------------
 
     def send(self, to: PeerName, message: Message) -> None:
-        self._links.send(to, message)
+        if self.console is not None and to == self.console.client.name:
+            self.console.client.receive(message)
+        else:
+            self._links.send(to, message)
 
     def persist(self, effect: Persist) -> None:
         self._disk.write(effect)

@@ -44,7 +44,7 @@ AdminAddress = Annotated[
     str,
     typer.Option(
         metavar="HOST:PORT",
-        help="Where /health, /statistics and /metrics are served, or none.",
+        help="Where the console, /health and /metrics are served, or none.",
     ),
 ]
 HttpAddress = Annotated[

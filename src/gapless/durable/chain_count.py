@@ -14,7 +14,7 @@ Invariants (checked by `check`)
     I1  marks ascend in tick, ordinal and bytes; the last one is the newest record that was counted
     I2  nothing is counted that is not durable
 
-Cost: nothing for an event. A look: a microsecond or two for each record that it walks.
+Cost: nothing for an event. A look: some microseconds for each record that it walks.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from tests.broker.stage import ONE, ByHand, connected, make_broker, run, wait_un
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gapless.broker.admin.console import Console
     from gapless.broker.broker import Broker
 
 ROOT = Path(__file__).parents[3]
@@ -321,6 +322,7 @@ class Talkative:
     """What is shown takes more than the sockets hold."""
 
     is_ready = True
+    console: Console | None = None
     inquiry: Any = None
 
     def statistics(self) -> dict[str, Any]:

@@ -6,21 +6,31 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from gapless.broker.security.rights import Right
+from gapless.core.errors import StorageDamagedError
 from gapless.core.events import EventBatch
 from gapless.core.identity import PubendName, TopicName
-from gapless.core.ticks import Span
+from gapless.core.ticks import PUBEND_BITS, Span
 from gapless.node.context import EventEncoding
 from gapless.node.durable.why import way_of_event
 from gapless.node.reads.search import LogSearch, Selection
 from gapless.wire.events import decode_attributes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gapless.broker.security.access import Access
     from gapless.knowledge.pubend import Pubend
+    from gapless.knowledge.relay import Relay
     from gapless.node.node import Node
 
 FOUND_MAX = 5
 """Events that a search names, the newest."""
+
+WINDOWS_S = (10, 600, 36_000, 31_536_000)
+"""How far to look back for the newest events, step by step."""
+
+LOOK_BYTES_MAX = 1 << 20
+"""What one look at a log reads."""
 
 LOOKS_MAX = 2_000
 """Pieces of a log that a search looks at; beyond it the rest is not searched."""
@@ -72,3 +82,45 @@ class EventInquiry:
             {"event": f"{pubend.name}:{tick}", "tick": tick, "attributes": each}
             for (tick, _), each in zip(found, attributes, strict=True)
         ]
+
+    async def newest(self, topic: str, count: int) -> list[dict[str, Any]]:
+        """About the newest events of a topic that this broker has, each with its attributes."""
+        entry = self._node.durable.network.topic.get(TopicName(topic))
+        found = list[tuple[int, bytes]]()
+        for each in entry.pubends if entry is not None else ():
+            relay = self._node.durable.streams.relays.get(each.name)
+            if relay is not None:
+                found += self._newest(each.name, relay, count)
+                await asyncio.sleep(0)
+        found = sorted(found)[-count:]
+        attributes = decode_attributes(EventBatch(tuple(event for _, event in found)))
+        return [
+            {"tick": tick, "attributes": each}
+            for (tick, _), each in zip(found, attributes, strict=True)
+        ]
+
+    def _newest(self, name: PubendName, relay: Relay, count: int) -> list[tuple[int, bytes]]:
+        """Look back further and further, until there are enough, or more than one look reads."""
+        best = list[tuple[int, bytes]]()
+        end = relay.stream.end
+        for window_s in WINDOWS_S:
+            start = max(0, end - (window_s * 1_000_000 << PUBEND_BITS))
+            if start >= end:
+                break
+            ticks, events = self.events_in(name, Span(start, end), relay)
+            if len(ticks) >= count or sum(map(len, events)) >= LOOK_BYTES_MAX:
+                return best or list(zip(ticks, events, strict=True))[-count:]
+            best = list(zip(ticks, events, strict=True))
+        return best
+
+    def events_in(
+        self, name: PubendName, span: Span, relay: Relay
+    ) -> tuple[Sequence[int], Sequence[bytes]]:
+        """The first events of a span: of the log if it is here, else of the cache."""
+        pubend = self._node.durable.streams.pubends.get(name)
+        if pubend is None:
+            return relay.stream.events_in(span)
+        try:
+            return pubend.store.scan(pubend.stream, span.start, span.end, bytes_max=LOOK_BYTES_MAX)
+        except StorageDamagedError:
+            return [], []

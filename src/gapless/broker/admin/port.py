@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from gapless.broker.admin.connections import AdminConnections
+    from gapless.broker.admin.console import Console
     from gapless.broker.admin.inquiry import EventInquiry
     from gapless.broker.security.access import Access
 
@@ -68,6 +69,7 @@ class Subject(Protocol):
 
     is_ready: bool
     inquiry: EventInquiry
+    console: Console | None
 
     def statistics(self) -> dict[str, Any]: ...
     def subscription_names(self) -> list[str]: ...
@@ -97,10 +99,12 @@ class Admin:
         """`check` raises if it may not listen there; `hosts`: names under which others reach it."""
         try:
             from gapless.broker.admin.connections import AdminConnections
+            from gapless.broker.admin.console import PAGES
 
             app: ASGIApp = make_app(subject)
             known = frozenset(each.lower().rstrip(".") for each in (*hosts, at[0]))
-            free = {*PROBES, "/metrics"} if is_metrics_open else PROBES
+            free = PROBES | {"/", *(f"/console/{name}" for name in PAGES)}
+            free |= {"/metrics"} if is_metrics_open else set()
             app = guarded(app, access, free) if access else for_host(app, known)
             connections = AdminConnections(app, access.tls.admin if access else None)
         except ModuleNotFoundError as error:
@@ -227,9 +231,12 @@ def make_app(subject: Subject) -> Starlette:
     from starlette.responses import Response as AnyResponse
     from starlette.routing import Route
 
+    from gapless.broker.admin.console import HEADERS, ConsoleRequests, page
     from gapless.broker.admin.metrics import written
 
-    async def index(_: Request) -> Response:
+    async def index(request: Request) -> Response:
+        if "text/html" in request.headers.get("accept", ""):
+            return AnyResponse(page("index.html"), media_type="text/html", headers=HEADERS)
         return PlainTextResponse(
             "".join(f"{path}  {what}\n" for path, what in {**PATHS, **INQUIRIES}.items())
         )
@@ -283,5 +290,6 @@ def make_app(subject: Subject) -> Starlette:
             Route("/metrics", metrics),
             Route("/why", why),
             Route("/find", find),
+            *(ConsoleRequests(subject.console).routes() if subject.console is not None else ()),
         ]
     )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gapless.node.subscriptions.catch_ups import CatchUps
     from gapless.node.subscriptions.named_subscriptions import NamedSubscriptions
 
-RECORDS_MAX = 20_000
+RECORDS_MAX = 10_000
 """Records of filtered logs that one look at all subscriptions walks; the rest is a bound."""
 
 READING_US = 60_000_000

@@ -1,0 +1,296 @@
+"""The console in a real browser: each view, each action, a broker that is killed under it.
+
+Without Playwright or Chromium the tests of the pages are skipped; those of what pages ask for are
+not. `GAPLESS_SCREENSHOTS=FOLDER` keeps a picture of each view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from gapless import sync
+from gapless.broker.addresses import read_addresses
+from gapless.broker.admin.console import PAGES, page
+from gapless.client.event_loop import LoopThread
+from gapless.testing.processes.brokers import Processes
+from tests.broker.admin.test_port import ask_safely
+from tests.broker.castle import Castle
+from tests.broker.stage import ONE, connected, make_broker, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gapless.broker.broker import Broker
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update",
+]  # fmt: skip
+WAIT_S = 60.0
+SHOTS = os.environ.get("GAPLESS_SCREENSHOTS")
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine")
+    with api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield opened
+        opened.close()
+
+
+class Visit:
+    """A page of a broker process, and the problems that the browser has seen."""
+
+    def __init__(self, browser: Any, address: str, hash_: str = "", **options: Any) -> None:
+        self.page = browser.new_context(**options).new_page()
+        self.page.set_default_timeout(WAIT_S * 1000)
+        self.problems: list[str] = []
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.goto(f"http://{address}/{hash_}")
+
+    def text(self, selector: str, pattern: str) -> None:
+        """Wait until an element says something."""
+        found = self.page.locator(selector).filter(has_text=re.compile(pattern))
+        found.first.wait_for(state="attached")
+
+    def shot(self, name: str) -> None:
+        if SHOTS:
+            self.page.screenshot(path=str(Path(SHOTS) / f"{name}.png"))
+
+
+class Served:
+    """A broker process with an admin port, started from this thread, which the browser needs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._thread = LoopThread()
+        self._brokers = Processes(ONE, folder=folder, settings={"admin": "127.0.0.1:0"})
+
+    def __enter__(self) -> Served:
+        self._thread.run(self._brokers.__aenter__())
+        self.start()
+        return self
+
+    def start(self) -> None:
+        self._thread.run(self._brokers.start("b"))
+        told = read_addresses(self._folder / "b")
+        self.url, self.admin = told["url"], told["admin"]
+        self._brokers._settings["admin"] = self.admin  # after a kill: where it was
+
+    def kill(self) -> None:
+        self._brokers.kill("b")
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.run(self._brokers.__aexit__())
+        self._thread.close()
+
+
+# --- what pages ask for ---------------------------------------------------------------------------
+
+
+def fetch(broker: Broker, path: str, **options: Any) -> tuple[int, str, dict[str, str]]:
+    request = Request(f"http://{broker.admin_address}{path}", **options)
+    try:
+        with urlopen(request) as answer:
+            return answer.status, answer.read().decode(), dict(answer.headers)
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode(), dict(error.headers)
+
+
+async def get(broker: Broker, path: str, **options: Any) -> tuple[int, str, dict[str, str]]:
+    return await asyncio.to_thread(lambda: fetch(broker, path, **options))
+
+
+def test_a_browser_gets_the_console_and_others_a_list_of_paths(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path, admin="127.0.0.1:0") as broker:
+            status, text, headers = await get(broker, "/", headers={"Accept": "text/html"})
+            assert (status, "<!doctype html>" in text) == (200, True)
+            assert "default-src 'none'" in headers["content-security-policy"]
+            assert "Access-Control-Allow-Origin" not in headers
+            assert "/metrics" in (await get(broker, "/"))[1]
+            for name, kind in PAGES.items():
+                status, text, headers = await get(broker, f"/console/{name}")
+                assert (status, text) == (200, page(name))
+                assert headers["content-type"].startswith(kind)
+            for bad in ("port.py", "..%2fport.py", "index.html", ""):
+                assert (await get(broker, f"/console/{bad}"))[0] == 404
+
+    run(main())
+
+
+def test_the_pages_load_nothing_from_elsewhere_and_have_no_code_inline() -> None:
+    for name in ("index.html", *PAGES):
+        text = page(name).replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in text
+        assert "https://" not in text
+        assert "innerHTML" not in text, "what others chose is text, never markup"
+    assert not re.search(r"<script(?![^>]*src=)|\son\w+=|style=", page("index.html"))
+
+
+def test_only_the_page_may_publish(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = make_broker(tmp_path, admin="127.0.0.1:0")
+        async with broker, connected(broker) as client, client.subscribe("t") as subscription:
+            session = json.loads((await get(broker, "/console/session"))[1])
+            given = {"topic": "t", "attributes": {"n": 1}, "body": "hello"}
+            for token, status in (("", 403), ("x", 403), (session["page_token"], 200)):
+                found = await post(broker, given, token)
+                assert found[0] == status, found
+            event = await anext(subscription)
+            assert (event.attributes, event.body) == ({"n": 1}, b"hello")  # type: ignore[union-attr]
+            assert json.loads(found[1])["event"] == f"t/0:{event.tick}"  # type: ignore[union-attr]
+            wrong: list[object] = [
+                {}, [], {"topic": "t"}, {"topic": "t", "attributes": 5},
+                {"topic": "nowhere", "attributes": {}}, {"topic": "t", "attributes": {"a": [1]}},
+                {"topic": "t", "attributes": {"a": "x" * 100_000}},
+            ]  # fmt: skip
+            for bad in wrong:
+                assert (await post(broker, bad, session["page_token"]))[0] in (400, 413)
+
+    run(main())
+
+
+async def post(broker: Broker, given: object, token: str) -> tuple[int, str, dict[str, str]]:
+    headers = {"X-Gapless-Page": token} if token else {}
+    body = json.dumps(given).encode()
+    return await get(broker, "/console/publish", data=body, headers=headers, method="POST")
+
+
+def test_with_security_pages_are_open_and_what_they_ask_for_is_not(tmp_path: Path) -> None:
+    async def main() -> None:
+        castle = Castle(tmp_path)
+        async with castle.broker(admin="127.0.0.1:0") as broker:
+            for path in ("/", "/console/console.js"):
+                assert await ask_safely(castle, broker, path, "") == 200
+            for path in ("session", "figures", "tail?topic=t", "check?topic=t", "why", "publish"):
+                assert await ask_safely(castle, broker, f"/console/{path}", "") == 401
+            bearer = f"Bearer {castle.tokens['admin']}"
+            assert await ask_safely(castle, broker, "/console/session", bearer) == 200
+
+    run(main())
+
+
+def test_a_condition_is_explained_and_tried_on_the_newest_events(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = make_broker(tmp_path, admin="127.0.0.1:0")
+        async with broker, connected(broker) as client, client.subscribe("two", name="keep"):
+            await client.publish_many("two", [({"n": number}, b"") for number in range(30)])
+            assert broker.console is not None
+            found = await broker.console.check("two", "n < 10")
+            assert (found["ok"], found["matching"], found["of"]) == (True, 10, 30)
+            assert found["notes"] == []
+            found = await broker.console.check("two", "x = 1 AND n = 1")
+            assert found["notes"] == ["None of these events has an attribute 'x'."]
+            found = await broker.console.check("two", "n = 1 AND n = 2")
+            assert found["notes"] == ["No event can match this condition."]
+            found = await broker.console.check("two", "n <")
+            assert not found["ok"]
+            assert "^" in found["caret"]
+            assert (await broker.console.check("nowhere", ""))["of"] == 0
+
+    run(main())
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def test_each_view_shows_what_the_broker_has(tmp_path: Path, browser: Any) -> None:
+    with Served(tmp_path) as broker, sync.connect(broker.url) as client:
+        with client.subscribe("t", "n > 5 AND kind = 'x'", name="desk"):
+            pass
+        client.publish_many("t", [({"n": n, "kind": "x"}, b"") for n in range(20)])
+        for scheme in ("light", "dark"):
+            seen = Visit(browser, broker.admin, color_scheme=scheme)
+            seen.text("#health", "ready at")
+            seen.text("#network-picture", "b")
+            seen.shot(f"network-{scheme}")
+        seen.page.keyboard.press("3")
+        seen.text("#subscription-rows", "desk.*away.*14")
+        seen.text("#subscription-rows", "n > 5 AND kind = 'x'")
+        seen.shot("subscriptions")
+        seen.page.keyboard.press("2")
+        seen.text("#topic-rows", "t.*durable")
+        seen.page.keyboard.press("5")
+        seen.text("#knowledge-figures", "Settled")
+        seen.page.select_option("#knowledge-pubend", "t/0")
+        known = "#knowledge-picture rect.S, #knowledge-picture rect.P"
+        seen.page.locator(known).first.wait_for(state="attached")
+        seen.shot("knowledge")
+        assert seen.problems == []
+
+
+def test_a_person_publishes_watches_and_asks_why(tmp_path: Path, browser: Any) -> None:
+    with Served(tmp_path) as broker:
+        with sync.connect(broker.url) as client, client.subscribe("t", "price > 90", name="desk"):
+            pass
+        seen = Visit(browser, broker.admin, "#tail")
+        watch_a_condition(seen)
+        seen.page.click("#tab-topics")
+        seen.page.fill("#publish-attributes", '{"price": 50, "name": "<b>bold</b>"}')
+        seen.page.click("#publish button")
+        seen.text("#publish-answer", "Durable as t/0:")
+        seen.shot("publish")
+        seen.page.fill("#publish-attributes", '{"price": }')
+        seen.page.click("#publish button")
+        seen.text("#publish-answer.bad-text", "no JSON")
+        seen.page.click("#tab-tail")
+        seen.text("#tail-events li", '"price":50')
+        seen.text("#tail-events li", "<b>bold</b>")
+        seen.text("#tail-count", "1 of 1 events matched")
+        seen.shot("tail")
+        seen.page.click("#tab-why")
+        seen.page.fill("#why-subscription", "desk")
+        seen.page.click("#why-form button")
+        seen.text("#why-answer .verdict", "filtered: .*price > 90 is FALSE: price is 50")
+        seen.shot("why")
+        seen.page.fill("#why-event", "")
+        seen.page.fill("#why-where", "price = 51")
+        seen.page.click("#why-form button")
+        seen.text("#why-answer .bad-text", "no event that is kept")
+        assert seen.problems == []
+
+
+def watch_a_condition(seen: Visit) -> None:
+    seen.text("#health", "ready at")
+    seen.page.keyboard.press("/")
+    seen.page.keyboard.type("price >")
+    seen.text("#tail-check.bad", "found end of condition")
+    seen.shot("tail-error")
+    seen.page.keyboard.type(" 10")
+    seen.text("#tail-check", "matches 0 of the newest 0 events")
+    seen.page.keyboard.press("Enter")
+    seen.text("#tail-count", "0 of 0 events")
+
+
+def test_a_broker_that_is_killed_is_told_and_the_page_goes_on_when_it_is_back(
+    tmp_path: Path, browser: Any
+) -> None:
+    """The page needs another token then, and gets it by itself."""
+    with Served(tmp_path) as broker:
+        size = {"width": 380, "height": 700}
+        seen = Visit(browser, broker.admin, "#topics", viewport=size)
+        seen.text("#health", "ready at")
+        broker.kill()
+        seen.text("#health", "no answer from the broker")
+        seen.shot("killed")
+        broker.start()
+        seen.text("#health", "ready at")
+        seen.page.click("#publish button")
+        seen.text("#publish-answer", "Durable as t/0:")
+        seen.shot("narrow")
