@@ -138,7 +138,9 @@ class BrokerProcess:
         if told.get("process") != str(number):
             return ""
         self.is_ready = True
-        return f"{self.name} is ready at {told['url']}"
+        scheme = "https" if told["url"].startswith("gapless+tls") else "http"
+        door = f", HTTP at {scheme}://{told['http']}" if "http" in told else ""
+        return f"{self.name} is ready at {told['url']}{door}"
 
     @property
     def has_given_up(self) -> bool:

@@ -28,7 +28,7 @@ from gapless.client.errors import RefusedError, SubscriptionInterruptedError
 from gapless.client.subscription_options import parse_start
 from gapless.core.errors import UsageError
 from gapless.core.events import Event
-from gapless.core.ticks import Span, Tick
+from gapless.core.ticks import AHEAD_MAX, Span, Tick
 from gapless.core.token import Token
 from gapless.doors.http.problems import HttpError
 
@@ -223,7 +223,6 @@ class Feed:
             await asyncio.sleep(SETTLE_S)
         async for item in self._read(begin):
             yield item
-        self._move(begin)
 
     async def _read(self, end: Token) -> AsyncGenerator[RangeBatch | Gap]:
         """The log from the position to this token."""
@@ -244,9 +243,10 @@ def is_token(start: str) -> bool:
 
 
 def check_position(position: Mapping[str, int], ends: Mapping[str, int]) -> None:
-    """`UsageError` if a token is not of this topic."""
-    if unknown := sorted(position.keys() - ends.keys()):
-        raise UsageError(
-            f"the token names {unknown[0]!r:.80}, which the topic does not have",
-            "Give a token that this topic has given.",
-        )
+    """`UsageError` if a token is not of this topic, or of a future that nobody has seen."""
+    remedy = "Give a token that this topic has given."
+    for name, tick in position.items():
+        if name not in ends:
+            raise UsageError(f"the token names {name!r:.80}, which the topic does not have", remedy)
+        if tick > ends[name] + AHEAD_MAX:
+            raise UsageError(f"{name!r} is settled up to {ends[name]}, and not {tick}", remedy)
