@@ -71,6 +71,8 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
 def state_of(subscription: dict[str, Any]) -> str:
     if not subscription["attached"]:
         return "away"
+    if group := subscription.get("group"):
+        return f"group of {group['members']}"
     return "catching up" if subscription["catching_up"] else "level"
 
 

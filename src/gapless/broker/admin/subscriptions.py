@@ -32,6 +32,7 @@ def _describe(node: Node, subscription: DurableSubscription) -> dict[str, object
         for name in subscription.since
     ]
     is_all = not all(instant_of(Tick(token.get(name))) for name in subscription.since)
+    group = node.durable.groups.describe(subscription)
     return {
         "name": definition.name,
         "topic": definition.topic,
@@ -43,4 +44,5 @@ def _describe(node: Node, subscription: DurableSubscription) -> dict[str, object
         "acknowledged": dict(token),
         "behind_s": None if is_all else round(max(0, *behind_us) / 1e6, 3),
         "moves": definition.moves,
+        **({"group": group} if group is not None else {}),
     }

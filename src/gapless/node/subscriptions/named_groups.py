@@ -460,13 +460,20 @@ class NamedGroups:
     def feed_count(self) -> int:
         return sum(each.has_session for each in self._groups.values())
 
-    def describe(self, number: int) -> dict[str, object] | None:
-        """Figures of the group of this subscription; None if no member was here in this life."""
-        shared = self._groups.get(number)
-        if shared is None:
+    def describe(self, subscription: DurableSubscription) -> dict[str, object] | None:
+        """Figures of the group of a subscription; None if it is no group."""
+        definition = subscription.definition
+        if not definition.share_by:
             return None
+        about: dict[str, object] = {"share_by": definition.share_by}
+        if definition.dead_letters is not None:
+            about["attempts_max"] = definition.attempts_max
+            about["dead_letters"] = definition.dead_letters
+        shared = self._groups.get(subscription.number)
+        if shared is None:
+            return about | {"members": 0}
         group = shared.group
-        return {
+        return about | {
             "members": len(group.members),
             "in_hand": sum(len(each.in_hand) for each in group.members.values()),
             "unfinished": group.open_count,
