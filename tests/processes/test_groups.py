@@ -10,7 +10,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from gapless.client.client import connect
-from gapless.testing.processes.brokers import Processes
+from gapless.core.events import Event
+from gapless.testing.processes.brokers import Processes, cell, topic
 from tests.broker.stage import ONE, run, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -94,5 +95,36 @@ def test_members_and_their_broker_are_killed_and_every_event_is_done_in_order(
                     for index in range(MEMBERS):
                         members.stop(index)
         check(members.lines())
+
+    run(main())
+
+
+THREE = "\n".join(
+    (
+        cell("hub", ["h"], subscribers=True),
+        cell("left", ["l"], "hub", subscribers=True),
+        cell("right", ["r"], "hub", subscribers=True),
+        topic("t", "h"),
+    )
+)
+
+
+def test_a_member_may_connect_to_any_broker(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Processes(THREE, folder=tmp_path) as brokers:
+            await brokers.start("h", "l", "r")
+            async with (
+                connect(brokers.url("l"), patience_s=60) as one,
+                connect(brokers.url("r"), patience_s=60) as other,
+                one.subscribe("t", name="group", share_by="key") as first,
+                other.subscribe("t", name="group", share_by="key") as second,
+                connect(brokers.url("h")) as client,
+            ):
+                assert first.address == second.address == brokers.address("l")
+                for key in ("a", "b"):
+                    await client.publish("t", {"key": key})
+                taken = [await first.take(), await second.take()]
+                keys = [each.attributes["key"] for each in taken if isinstance(each, Event)]
+                assert sorted(map(str, keys)) == ["a", "b"]
 
     run(main())

@@ -192,8 +192,10 @@ class NamedGroups:
             shown = listed([str(tick) for tick in missing], SHOWN_MAX)
             problem = f"this member does not have {shown} of {quoted(message.pubend)} in hand"
             return self._refuse(client, message, problem, NOT_IN_HAND)
-        ticks = [tick for tick in message.ticks if tick not in set(missing)]
-        effects: list[Effect] = []
+        absent, effects = set(missing), list[Effect]()
+        ticks = [tick for tick in message.ticks if tick not in absent]
+        if not ticks:
+            return [Send(client, Done(message.request))] if message.request else []
         if isinstance(message, Finish):
             shared.group.finish(key, message.pubend, ticks)
         else:
