@@ -13,7 +13,7 @@ from gapless.cli.terminal import say, visible
 from gapless.client.delivery import Gap, Silence
 from gapless.client.errors import SubscriptionInterruptedError
 from gapless.client.json_values import to_json
-from gapless.core.errors import GaplessError
+from gapless.core.errors import GaplessError, UsageError
 from gapless.core.events import Event
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ class GroupRequest(NamedTuple):
 
 async def print_share(url: str, group: GroupRequest, output: Output) -> None:
     """Print what this member of a group gets."""
+    if not group.name:
+        raise UsageError("a group needs a name", "Give --name, the same to all members.")
     async with (
         connected(url) as client,
         client.subscribe(
