@@ -15,13 +15,14 @@ import msgspec
 import pytest
 
 from gapless.core import client_messages as client
+from gapless.core import group_messages as groups
 from gapless.core import range_messages as ranges
 from gapless.core import topic_messages as topics
 from gapless.core import transaction_messages as transactions
 from gapless.core.client_messages import Refused, Subscribe
 from gapless.core.errors import ProtocolError
 from gapless.core.events import EventBatch
-from gapless.core.identity import PublisherName, SubscriptionName
+from gapless.core.identity import PublisherName, SubscriptionName, TopicName
 from gapless.core.ticks import Span
 from gapless.wire.events import encode_event
 from gapless.wire.kinds import codec
@@ -34,7 +35,7 @@ KINDS: tuple[type[Message], ...] = (
     client.Publish, client.PublisherQuery, client.Subscribe, client.Unsubscribe, client.Acknowledge,
     client.Forget, client.Consumed, topics.CreateTopic, topics.DeleteTopic, topics.TopicsQuery,
     transactions.Stage, transactions.Commit, transactions.Abort, transactions.ProducerQuery,
-    ranges.ReadRange, ranges.PositionsQuery,
+    ranges.ReadRange, ranges.PositionsQuery, groups.Finish, groups.Reject,
 )  # fmt: skip
 POSITIVE = (1, 2, 1_000, 1 << 20, 1 << 31, 1 << 62, (1 << 63) - 1, 1 << 63)
 NUMBERS = (0, *POSITIVE, (1 << 64) - 1, *(-each for each in POSITIVE))
@@ -69,6 +70,10 @@ def draw(kind: Any, dice: random.Random) -> Any:
         return dice.choice({int: NUMBERS, bool: (True, False), str: TEXTS}[kind])
     if kind is EventBatch:
         return EventBatch(tuple(dice.choices(EVENTS, k=dice.choice((0, 1, 1, 2)))))
+    if kind is client.Sharing:
+        attempts = dice.choice((0, 0, 1, 3))
+        topic = TopicName(dice.choice(("sport", "news", "nowhere"))) if attempts else None
+        return client.Sharing(dice.choice(("colour", "n" * 255, "é")), attempts, topic)
     if kind is Span:
         return Span(dice.choice(NUMBERS), dice.choice(NUMBERS))
     if hasattr(kind, "__supertype__"):

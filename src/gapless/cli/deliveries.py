@@ -12,7 +12,7 @@ from gapless.cli.terminal import say, visible
 from gapless.client.delivery import Gap, Silence
 from gapless.client.errors import SubscriptionInterruptedError
 from gapless.client.json_values import delivery_fields
-from gapless.core.errors import GaplessError
+from gapless.core.errors import GaplessError, UsageError
 from gapless.core.events import Event
 
 if TYPE_CHECKING:
@@ -118,6 +118,8 @@ class GroupRequest(NamedTuple):
 
 async def print_share(url: str, group: GroupRequest, output: Output) -> None:
     """Print what this member of a group gets."""
+    if not group.name:
+        raise UsageError("a group needs a name", "Give --name, the same to all members.")
     async with (
         connected(url) as client,
         client.subscribe(

@@ -85,6 +85,8 @@ def by_topic(
 
 def state_of(subscription: dict[str, Any]) -> str:
     """Its state, and since when there was no contact."""
+    if (group := subscription.get("group")) and group["members"]:
+        return f"group of {group['members']}"
     state, contact_s = str(subscription["state"]), subscription["last_contact_s"]
     if state not in ("away", "reading") or contact_s is None:
         return state

@@ -4,7 +4,7 @@ Theory of operation
     The broker hands this member events, as many as it may have in hand. The application takes them
     one by one. An event that was taken is in the application's hand until it is finished or
     rejected; to ask for the next one finishes the one before. What is finished without an answer is
-    gathered until the application waits or the event loop turns.
+    gathered: until it is some, the application waits, or the event loop turns.
     An application that rejects an event gets none of its key until the broker has handed the
     rejected one out again: what was handed to this member of the same key goes back with it, also
     what arrives before the broker knows (`TakenBack`).
@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 REASON_MAX = 200
 """Characters of a reason that are sent: what a broker keeps."""
 
+FINISHED_MAX = 8
+"""Events that are finished together, at most."""
+
 NOT_IN_HAND = (
     "Finish or reject an event once, before you ask for the next. If its connection was lost, it "
     "comes again, to this member or another."
@@ -101,8 +104,8 @@ class GroupSubscription:
     async def take(self) -> Event | Gap | None:
         """The next event for this member; the one before is finished by that. None: the
         subscription was closed."""
-        if self._current is not None:
-            self._finish_later(self._current)
+        if self._current is not None and self._finish_later(self._current):
+            await asyncio.sleep(0)  # it leaves with the turn of the loop, and more comes in
         while not self._queue:
             self._send_finished()
             if self._error is not None:
@@ -215,16 +218,21 @@ class GroupSubscription:
         self._attempts.pop(place, None)
         return place
 
-    def _finish_later(self, event: Event) -> None:
-        """Finish an event without waiting for the answer."""
+    def _finish_later(self, event: Event) -> bool:
+        """Finish an event without waiting for the answer; whether the broker is told now."""
         place = event.pubend, event.tick
         self._current = None
         self._attempts.pop(place, None)
         if self._in_hand.pop(place, None) is None:
-            return  # it was finished or rejected, or its connection is lost
-        self._finished.setdefault(event.pubend, []).append(event.tick)
+            return False  # it was finished or rejected, or its connection is lost
+        ticks = self._finished.setdefault(event.pubend, [])
+        ticks.append(event.tick)
+        if len(ticks) >= FINISHED_MAX:  # so that more is on its way before all of it is taken
+            self._send_finished()
+            return True
         if self._flush is None:
             self._flush = self._loop.call_soon(self._send_finished)
+        return False
 
     def _send_finished(self) -> None:
         if self._flush is not None:

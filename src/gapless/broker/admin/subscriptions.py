@@ -76,6 +76,7 @@ class SubscriptionFigures:
         ]
         is_all = not all(instant_of(Tick(token.get(name))) for name in subscription.since)
         contact_at = now if session is not None else contact.at
+        group = durable.groups.describe(subscription)
         return {
             "name": definition.name,
             "topic": definition.topic,
@@ -97,6 +98,7 @@ class SubscriptionFigures:
             "acknowledged": dict(token),
             "behind_s": None if is_all else round(max(0, *behind_us) / 1e6, 3),
             "moves": definition.moves,
+            **({"group": group} if group is not None else {}),
         }
 
     def _rate(self, number: int, session: Session | None, now: Instant) -> float | None:

@@ -192,8 +192,10 @@ class NamedGroups:
             shown = listed([str(tick) for tick in missing], SHOWN_MAX)
             problem = f"this member does not have {shown} of {quoted(message.pubend)} in hand"
             return self._refuse(client, message, problem, NOT_IN_HAND)
-        ticks = [tick for tick in message.ticks if tick not in set(missing)]
-        effects: list[Effect] = []
+        absent, effects = set(missing), list[Effect]()
+        ticks = [tick for tick in message.ticks if tick not in absent]
+        if not ticks:
+            return [Send(client, Done(message.request))] if message.request else []
         if isinstance(message, Finish):
             shared.group.finish(key, message.pubend, ticks)
         else:
@@ -460,13 +462,20 @@ class NamedGroups:
     def feed_count(self) -> int:
         return sum(each.has_session for each in self._groups.values())
 
-    def describe(self, number: int) -> dict[str, object] | None:
-        """Figures of the group of this subscription; None if no member was here in this life."""
-        shared = self._groups.get(number)
-        if shared is None:
+    def describe(self, subscription: DurableSubscription) -> dict[str, object] | None:
+        """Figures of the group of a subscription; None if it is no group."""
+        definition = subscription.definition
+        if not definition.share_by:
             return None
+        about: dict[str, object] = {"share_by": definition.share_by}
+        if definition.dead_letters is not None:
+            about["attempts_max"] = definition.attempts_max
+            about["dead_letters"] = definition.dead_letters
+        shared = self._groups.get(subscription.number)
+        if shared is None:
+            return about | {"members": 0}
         group = shared.group
-        return {
+        return about | {
             "members": len(group.members),
             "in_hand": sum(len(each.in_hand) for each in group.members.values()),
             "unfinished": group.open_count,
