@@ -256,7 +256,9 @@ class Door:
     async def client_of(self, token: str) -> Client:
         """The connection of this token; raises why there is none."""
         opening = self._clients.get(token)
-        if opening is None or (opening.done() and opening.exception() is not None):
+        if opening is not None and opening.done() and not is_fit(opening):
+            opening = None
+        if opening is None:
             opening = self._clients[token] = asyncio.create_task(self._connect(token))
         return await asyncio.shield(opening)
 
@@ -581,3 +583,10 @@ class Door:
                     for message in figures:
                         if matches(subscription.levels, message.topic):
                             host.send_message(message, subscription)
+
+
+def is_fit(opening: asyncio.Task[Client]) -> bool:
+    """Whether the connection was made, and is not lost for good (its token may be revoked)."""
+    if opening.cancelled() or opening.exception() is not None:
+        return False
+    return opening.result().channel.problem is None
