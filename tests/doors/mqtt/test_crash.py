@@ -39,6 +39,7 @@ class Server:
         self._folder, self._stack = folder, stack
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
+        self._peers: list[Peer] = []
 
     async def start(self) -> None:
         places = ["--listen", "127.0.0.1:0", "--mqtt", "127.0.0.1:0", "--admin", "none"]
@@ -53,8 +54,15 @@ class Server:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
+    def hang_up(self) -> None:
+        """No connection outlives the test, or the process that it was to."""
+        for peer in self._peers:
+            peer.cut()
+        self._peers.clear()
+
     async def join(self, client: str) -> Peer:
         peer = Peer(*await asyncio.open_connection("127.0.0.1", self.port), 5)
+        self._peers.append(peer)
         peer.send(ConnectPacket(5, client, False, 0, properties={"session_expiry": 0xFFFFFFFF}))
         peer.connack = await peer.expect(Kind.CONNACK)
         return peer
@@ -149,6 +157,7 @@ def test_no_qos_1_is_lost_and_no_qos_2_comes_twice_through_kill_9(tmp_path: Path
                 await senders[1].work(server, goal)
                 server.kill()
                 await asyncio.gather(*lasting)
+                server.hang_up()
                 await server.start()
             for each in senders:
                 await each.work(server, 0)
@@ -156,6 +165,7 @@ def test_no_qos_1_is_lost_and_no_qos_2_comes_twice_through_kill_9(tmp_path: Path
             await asyncio.gather(
                 *(each.work(server, total) for each, total in zip(takers, totals, strict=True))
             )
+            server.hang_up()
             assert sorted(set(takers[0].got)) == list(range(totals[0]))
             assert sorted(takers[1].got) == list(range(totals[1]))
 
