@@ -19,7 +19,7 @@ import json
 import logging
 import secrets
 import time
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from gapless.client.address import Address
@@ -45,7 +45,7 @@ from gapless.filters import Filter
 from gapless.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from gapless.client.client import Client
@@ -87,6 +87,14 @@ class DoorBroker(Protocol):
     def settings(self) -> Any: ...
 
 
+class AdmissionError(Exception):
+    """A client is not admitted; `code` is the reason code of its CONNACK."""
+
+    def __init__(self, code: int, problem: str = "") -> None:
+        super().__init__(problem)
+        self.code = code
+
+
 class Door:
     """One MQTT door of one broker; `async with` opens and closes it."""
 
@@ -111,7 +119,7 @@ class Door:
         self._feeds: dict[tuple[int, str, str], Feed] = {}
         self._groups: dict[tuple[str, str, str], Group] = {}
         self._unsure: dict[str, dict[int, tuple[int, str]]] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # with how many wait or have it
         self._endings: dict[str, asyncio.Task[None]] = {}
         self._positions: dict[str, int] = {}
         self._servers: list[asyncio.Server] = []
@@ -253,7 +261,9 @@ class Door:
     async def client_of(self, token: str) -> Client:
         """The connection of this token; raises why there is none."""
         opening = self._clients.get(token)
-        if opening is None or (opening.done() and opening.exception() is not None):
+        if opening is not None and opening.done() and not is_fit(opening):
+            opening = None
+        if opening is None:
             opening = self._clients[token] = asyncio.create_task(self._connect(token))
         return await asyncio.shield(opening)
 
@@ -276,50 +286,80 @@ class Door:
 
     async def admit(self, connection: MqttConnection, packet: ConnectPacket) -> Host | None:
         """The host of the client's session, with this connection; None: it was refused."""
-        name, assigned = packet.client, False
-        if "authentication_method" in packet.properties:
-            self._refuse(connection, packet, BAD_METHOD)
-            return None
-        if not name:
-            if packet.version == 3 or (packet.version == 4 and not packet.clean):
-                self._refuse(connection, packet, BAD_CLIENT)
-                return None
-            name, assigned = f"auto-{secrets.token_hex(8)}", True
-        if len(name.encode()) > CLIENT_BYTES_MAX:
-            problem = f"a client identifier has at most {CLIENT_BYTES_MAX} bytes"
-            self._refuse(connection, packet, BAD_CLIENT, problem)
-            return None
         try:
-            owner, token = self._proof(connection, packet)
-            client = await self.client_of(token)
-        except GaplessError as error:
-            self._refuse(connection, packet, BAD_LOGIN, str(error))
+            name = self._name_of(packet)
+            try:
+                owner, token = self._proof(connection, packet)
+                client = await self.client_of(token)
+            except GaplessError as error:
+                raise AdmissionError(BAD_LOGIN, str(error)) from None
+            async with self._turn(name):
+                return await self._seat(connection, packet, name, owner, client)
+        except AdmissionError as error:
+            self._refuse(connection, packet, error)
             return None
-        lock = self._locks.setdefault(name, asyncio.Lock())
-        async with lock:
-            host = self._hosts.get(name)
-            if host is not None and host.owner != owner:
-                self._refuse(connection, packet, NOT_AUTHORIZED, "the session is another's")
-                return None
-            if host is not None and host.peer is not None:
-                host.perform(host.session.take_over(time.time()))
-                await host.detach()
-            host = self._hosts.get(name)  # it may have ended with its connection
-            if host is not None and packet.clean:
-                host.perform(host.session.discard())
-                host = None
-            if connection.is_closed:
-                return None
-            present = host is not None
-            if host is None:
-                if len(self._hosts) >= SESSIONS_MAX:
-                    self._refuse(connection, packet, BUSY, "there are too many sessions")
-                    return None
-                await self._wait_end(name)
-                host = self._hosts[name] = Host(self, MqttSession(name), owner)
-            host.attach(connection, client, packet, present=present, assigned=assigned)
-        if not lock.locked():
-            self._locks.pop(name, None)
+
+    def _name_of(self, packet: ConnectPacket) -> str:
+        if "authentication_method" in packet.properties:
+            raise AdmissionError(BAD_METHOD)
+        if not packet.client:
+            if packet.version == 3 or (packet.version == 4 and not packet.clean):
+                raise AdmissionError(BAD_CLIENT)
+            return f"auto-{secrets.token_hex(8)}"
+        if len(packet.client.encode()) > CLIENT_BYTES_MAX:
+            problem = f"a client identifier has at most {CLIENT_BYTES_MAX} bytes"
+            raise AdmissionError(BAD_CLIENT, problem)
+        return packet.client
+
+    @asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        """One connection of a client at a time is seated."""
+        lock, users = self._turns.get(name, (asyncio.Lock(), 0))
+        self._turns[name] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            users = self._turns[name][1] - 1
+            if users:
+                self._turns[name] = (lock, users)
+            else:
+                del self._turns[name]
+
+    async def _seat(
+        self,
+        connection: MqttConnection,
+        packet: ConnectPacket,
+        name: str,
+        owner: str,
+        client: Client,
+    ) -> Host | None:
+        """Give the connection to the client's session, which may be new."""
+        host = self._hosts.get(name)
+        if host is not None and host.owner != owner:
+            raise AdmissionError(NOT_AUTHORIZED, "the session is another principal's")
+        if host is not None and host.peer is not None:
+            host.perform(host.session.take_over(time.time()))
+            await host.detach()
+        host = self._hosts.get(name)  # it may have ended with its connection
+        if host is not None and packet.clean:
+            host.perform(host.session.discard())
+            host = None
+        if connection.is_closed:
+            return None
+        present = host is not None
+        if host is None:
+            if len(self._hosts) >= SESSIONS_MAX:
+                raise AdmissionError(BUSY, "there are too many sessions")
+            await self._wait_end(name)
+            host = self._hosts[name] = Host(self, MqttSession(name), owner)
+        try:
+            await host.prepare(client)
+        except GaplessError as error:
+            if not present:
+                del self._hosts[name]
+            raise AdmissionError(BUSY, str(error)) from None
+        host.attach(connection, client, packet, present=present, assigned=not packet.client)
         return host
 
     def _proof(self, connection: MqttConnection, packet: ConnectPacket) -> tuple[str, str]:
@@ -339,8 +379,9 @@ class Door:
         return principal.name, access.lend(principal)
 
     def _refuse(
-        self, connection: MqttConnection, packet: ConnectPacket, code: int, problem: str = ""
+        self, connection: MqttConnection, packet: ConnectPacket, error: AdmissionError
     ) -> None:
+        code, problem = error.code, str(error)
         properties = {}
         if packet.version == 5 and problem and packet.properties.get("request_problem", 1):
             properties = {"reason_string": " ".join(problem.split())[:1000]}
@@ -380,6 +421,10 @@ class Door:
             found += [(table, k) for k in self.journal.facts(table) if k.endswith(f" {client}")]
         return found
 
+    def doubt(self, client: str, packet: int, number: int, topic: str) -> None:
+        """The broker may have this message of QoS 2 or not."""
+        self._unsure.setdefault(client, {})[packet] = (number, topic)
+
     def take_unsure(self, client: str) -> dict[int, tuple[int, str]]:
         return self._unsure.pop(client, {})
 
@@ -404,7 +449,7 @@ class Door:
             number, topic = value.decode().split(" ", 1)
             if client in self._hosts:
                 self._hosts[client].session.incoming[int(packet)] = int(number)
-                self._unsure.setdefault(client, {})[int(packet)] = (int(number), topic)
+                self.doubt(client, int(packet), int(number), topic)
         for key, value in self.journal.facts("out").items():
             tick, pubend, rest = key.split(" ", 2)
             for topic in (DEFAULT_TOPIC, *self.claims):
@@ -543,3 +588,10 @@ class Door:
                     for message in figures:
                         if matches(subscription.levels, message.topic):
                             host.send_message(message, subscription)
+
+
+def is_fit(opening: asyncio.Task[Client]) -> bool:
+    """Whether the connection was made, and is not lost for good (its token may be revoked)."""
+    if opening.cancelled() or opening.exception() is not None:
+        return False
+    return opening.result().channel.problem is None

@@ -20,6 +20,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+from gapless.client.errors import LinkError
 from gapless.core.errors import EventError, FilterError, GaplessError
 from gapless.doors.mqtt.mapping import MqttMessage, attributes_of, condition_of, gapless_topic
 from gapless.doors.mqtt.packets import PacketError
@@ -90,6 +91,7 @@ class SharedState(Protocol):
     def end(self, host: Host) -> None: ...
     def facts_of(self, client: str) -> list[tuple[str, str]]: ...
     def take_unsure(self, client: str) -> dict[int, tuple[int, str]]: ...
+    def doubt(self, client: str, packet: int, number: int, topic: str) -> None: ...
     def count_received(self, count: int) -> None: ...
     def note(self, topic: str, message: MqttMessage, receipt: Receipt | None) -> None: ...
     def positions(self) -> Mapping[str, int]: ...
@@ -147,13 +149,12 @@ class Host:
         self.perform(self.session.connect(packet, now_s, present=present, assigned=assigned))
         if self.session.is_durable:
             self._door.journal.write([self.record()])
-        if self.session.subscriptions or self.session.incoming:
+        if self.session.subscriptions:
             self._begin_task(self._resume(peer))
 
     async def _resume(self, peer: Peer) -> None:
         """Read the subscriptions of a session that has come back."""
         try:
-            await self._check_numbers()
             for subscription in list(self.session.subscriptions.values()):
                 await self._begin(subscription)
                 if self.peer is not peer:
@@ -175,6 +176,8 @@ class Host:
             task.cancel()
         for source in self._sources.values():
             await source.end()
+        if self._worker is not None:
+            await asyncio.wait((self._worker,))  # it finishes what the client has sent
         for publisher in self._publishers.values():
             await publisher.__aexit__(asyncio.CancelledError, None, None)
         self._publishers.clear()
@@ -372,7 +375,10 @@ class Host:
                     if self.peer is not None:
                         self.peer.hold(back=False)
         except GaplessError as error:
+            dropped = [each for each in self._work if isinstance(each, StoreMessage)]
             self._work.clear()
+            for item in dropped:
+                self.session.settle(item.packet, is_stored=False)
             self._door.log("a client's request failed", error)
             self.fail(error)
         finally:
@@ -411,6 +417,11 @@ class Host:
                 await self._publish_once(topic, batch)
             else:
                 await self._publish(topic, [each.message for each in batch])
+        except LinkError:
+            for item in batch:  # what has a number is settled when the client is back
+                if self.session.incoming.get(item.packet) is None:
+                    self.session.settle(item.packet, is_stored=False)
+            raise
         except GaplessError as error:
             if len(batch) == 1:
                 self._refuse(first, error)
@@ -451,11 +462,17 @@ class Host:
             value = f"{number + place} {topic}".encode()
             facts.append(("in", f"{item.packet} {session.client}", value))
         await door.journal.write(facts)
-        await publisher.send_many(
-            (attributes_of(each.message, json_payload=door.json_payload), each.message.payload)
-            for each in batch
-        )
-        await publisher.flush()
+        try:
+            await publisher.send_many(
+                (attributes_of(each.message, json_payload=door.json_payload), each.message.payload)
+                for each in batch
+            )
+            await publisher.flush()
+        except LinkError:
+            del self._publishers[topic]
+            for place, item in enumerate(batch):
+                door.doubt(session.client, item.packet, number + place, topic)
+            raise
         door.count_received(len(batch))
         for item in batch:
             door.note(topic, item.message, None)
@@ -469,14 +486,15 @@ class Host:
             self._publishers[topic] = found
         return found
 
-    async def _check_numbers(self) -> None:
-        """After a restart: forget packet identifiers whose message the broker does not have."""
+    async def prepare(self, client: Client) -> None:
+        """After a crash, before the client is answered: ask the broker which messages of QoS 2 it
+        has. A packet identifier whose message is missing is forgotten, so that a repeat counts."""
+        self._client = client
         session = self.session
-        unsure = self._door.take_unsure(session.client)
-        for packet, (number, topic) in unsure.items():
+        for packet, (number, topic) in self._door.take_unsure(session.client).items():
             publisher = await self._publisher(topic)
-            if number >= publisher.sequence and session.incoming.get(packet) == number:
-                del session.incoming[packet]
+            if session.incoming.get(packet) == number:
+                session.settle(packet, is_stored=number < publisher.sequence)
 
     # --- subscribing -----------------------------------------------------------------------------
 

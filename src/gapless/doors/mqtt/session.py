@@ -464,6 +464,13 @@ class MqttSession:
             return [] if qos == 1 else [self._answer(kind, packet)]
         return [self._answer(kind, packet, code, problem)]
 
+    def settle(self, packet: int, *, is_stored: bool) -> None:
+        """What became of a message of QoS 2 that the door was not sure of: its repeat is answered,
+        or counts as new."""
+        self._storing.pop(packet, None)
+        if not is_stored:
+            self.incoming.pop(packet, None)
+
     def _on_pubrel(self, packet: AnswerPacket) -> list[Action]:
         if packet.packet not in self.incoming:
             return [self._answer(Kind.PUBCOMP, packet.packet)]
@@ -654,6 +661,7 @@ class MqttSession:
         """A record of an earlier life: the event has this packet identifier."""
         made = Outgoing(packet, 2, key, (), None, is_released)
         self.outgoing[packet] = self._events[key] = made
+        self._last = max(self._last, packet)  # the record lives on when the identifier is free
 
     def _complete(self, found: Outgoing, now_s: float) -> list[Action]:
         del self.outgoing[found.packet]
