@@ -3,8 +3,9 @@
 Theory of operation
     Events are ordered by tick; no two pubends share one. An event may be delivered once no input
     can still have an earlier one: below the least horizon of all inputs. If that horizon has not
-    moved for `gap_patience` although other inputs are ahead, the merge asks the inputs that lag, up
-    to where the foremost is. Their pubends answer with silence, ahead of their clocks if need be.
+    moved for `gap_patience` (which the node sets to `merge_patience`) although other inputs are
+    ahead, the merge asks the inputs that lag, up to where the foremost is. Their pubends answer
+    with silence, ahead of their clocks if need be.
 
 Invariants (checked by `check`)
     I1  `position` never moves back and never passes the horizon of an input

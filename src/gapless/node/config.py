@@ -27,6 +27,10 @@ class Config:
     gap_patience: int = 200 * MILLISECOND
     """How long a subscriber-hosting broker waits for a gap to close by itself before it nacks."""
 
+    merge_patience: int = 50 * MILLISECOND
+    """How long a total order waits for a pubend that lags, such as one that is idle, before it asks
+    it for silence: about how much later an event comes than in publisher order."""
+
     nack_repeat: int = 1 * SECOND
     """When to repeat an unanswered nack; doubles each time up to `nack_repeat_longest`."""
 

@@ -25,8 +25,7 @@ app.command()(experiment)
 TINY_PARTITIONS = partitions.Size(
     brokers=70,
     failed_counts=(5, 12),
-    delivery_brokers=8,
-    delivery_failed=(1, 2, 3),
+    deliveries=((8, (1, 2, 3)),),
     publications=1,
     runs=1,
 )
@@ -70,7 +69,7 @@ def test_the_table_shows_each_claim_with_its_verdict(
     quick_run: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     verdicts = [Verdict(**each) for each in json.loads(quick_run[1])["claims"]]
-    assert len(verdicts) == 15
+    assert len(verdicts) == 18
     verdicts[3] = verdicts[3]._replace(holds=False)
     show(verdicts)
     output = capsys.readouterr().out
@@ -78,7 +77,7 @@ def test_the_table_shows_each_claim_with_its_verdict(
         assert words in output
     last = [line.split("│")[-2].strip() for line in output.splitlines() if "│" in line]
     assert last.count("no") == sum(not each.holds for each in verdicts) > 0
-    assert f"{last.count('yes')} of 15 claims hold." in output
+    assert f"{last.count('yes')} of 18 claims hold." in output
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +116,9 @@ def partitions_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]
         options = ["partitions", "--quick", "--runs", "2", "--out", str(folder)]
         result = CliRunner().invoke(app, options)
         assert result.exit_code == 0, result.output
-        again = CliRunner().invoke(app, [*options, "--json"])  # all of it was kept
-    assert "40 of 40 runs are in" in again.stderr
+        page = ["--page", str(folder / "docs")]
+        again = CliRunner().invoke(app, [*options, "--json", *page])  # all of it was kept
+    assert "232 of 232 runs are in" in again.stderr
     return folder, result.stdout + again.stdout
 
 
@@ -129,15 +129,21 @@ def test_each_figure_of_partitions_is_an_image_with_something_on_it(
     assert_is_drawn(partitions_run[0] / f"{name}.png")
 
 
+def test_a_page_is_written_with_its_figures(partitions_run: tuple[Path, str]) -> None:
+    page = (partitions_run[0] / "docs" / "partitions.md").read_text()
+    assert "| figure 11 |" in page
+    assert (partitions_run[0] / "docs" / "partitions-sessions.png").exists()
+
+
 def test_the_table_of_partitions_has_the_papers_values_and_data_every_run(
     partitions_run: tuple[Path, str],
 ) -> None:
     table, data = partitions_run[1].split("claims hold.", 1)
-    for words in ("the paper", "our value", "figure 10", "97%", "δ = 3:"):
+    for words in ("the paper", "our value", "figure 10", "97 %", "δ = 3:"):
         assert words in table
     runs = json.loads(data[data.index("{") :])["runs"]
-    assert len(runs) == 20
-    assert all(len(outcomes) == 2 for outcomes in runs.values())
+    assert len(runs) == 26
+    assert {len(outcomes) for outcomes in runs.values()} == {2, 20}
 
 
 @pytest.fixture(scope="module")
@@ -181,3 +187,9 @@ def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_played(tmp_p
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot make the folder"):
         prepare(tmp_path / "file" / "below")
+
+
+def test_what_was_kept_is_judged_only_where_it_was_kept() -> None:
+    result = CliRunner().invoke(app, ["durable", "--kept"])
+    assert result.exit_code == 2
+    assert "--out" in result.output

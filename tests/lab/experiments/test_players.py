@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,9 @@ import pytest
 from gapless.core.errors import UsageError
 from gapless_lab.experiments import players as experiment_runs
 from gapless_lab.experiments.players import (
+    Kept,
     in_processes,
+    play_jobs,
     play_runs,
     read_kept,
     time_left,
@@ -21,6 +24,7 @@ from gapless_lab.experiments.players import (
 from gapless_lab.experiments.runs import Outcomes, Run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -49,7 +53,7 @@ def test_outcomes_come_by_the_number_of_the_run() -> None:
 
 
 def test_what_was_kept_is_not_played_again(tmp_path: Path) -> None:
-    kept = tmp_path / "runs.jsonl"
+    kept = Kept(tmp_path / "runs.jsonl", "code")
     play_runs(squares(3), Outcomes(), kept, None)
     assert len(read_kept(kept)) == 3
     old = [run._replace(play=refuse) for run in squares(3)]
@@ -60,10 +64,10 @@ def test_what_was_kept_is_not_played_again(tmp_path: Path) -> None:
 
 
 def test_a_line_that_a_kill_cut_short_is_played_again_and_spoils_no_other(tmp_path: Path) -> None:
-    kept = tmp_path / "runs.jsonl"
+    kept = Kept(tmp_path / "runs.jsonl", "code")
     play_runs(squares(3), Outcomes(), kept, None)
-    lines = kept.read_text().splitlines()
-    kept.write_text("\n".join(lines)[:-5])
+    lines = kept.path.read_text().splitlines()
+    kept.path.write_text("\n".join(lines)[:-5])
     assert len(read_kept(kept)) == 2
     outcomes = Outcomes()
     play_runs(squares(4), outcomes, kept, None)
@@ -71,13 +75,44 @@ def test_a_line_that_a_kill_cut_short_is_played_again_and_spoils_no_other(tmp_pa
     assert len(read_kept(kept)) == 4
 
 
-def test_outcomes_of_another_version_do_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = tmp_path / "runs.jsonl"
+def test_outcomes_of_other_code_do_not_count(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "runs.jsonl", "code")
     play_runs(squares(2), Outcomes(), kept, None)
-    monkeypatch.setattr(experiment_runs, "__version__", "0.0.0")
-    assert read_kept(kept) == {}
+    assert len(read_kept(kept)) == 2
+    assert read_kept(kept._replace(code="other")) == {}
+
+
+def test_what_is_over_plays_nothing(tmp_path: Path) -> None:
+    kept, outcomes = Kept(tmp_path / "runs.jsonl", "code"), Outcomes()
+    play_runs(squares(2), Outcomes(), kept)
+    play_runs(squares(9), outcomes, kept, is_over=True)
+    assert outcomes.of("squares") == [[0], [1]]
+
+
+@dataclass
+class Sums:
+    """Results of jobs."""
+
+    seed: int
+    values: list[int] = field(default_factory=list)
+
+
+def test_jobs_go_on_where_they_were_stopped(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "jobs.pickle", "code")
+
+    def jobs(results: Sums, count: int) -> list[tuple[str, Callable[[], None]]]:
+        return [(f"job {n}", partial(results.values.append, n)) for n in range(count)]
+
+    first = Sums(1)
+    play_jobs(jobs(first, 2), first, kept)
+    second = Sums(1)
+    play_jobs(
+        [(name, lambda: second.values.append(7)) for name, _ in jobs(second, 3)], second, kept
+    )
+    assert second.values == [0, 1, 7]
+    other = Sums(2)
+    play_jobs(jobs(other, 1), other, kept)
+    assert other.values == [0], "of another seed nothing counts"
 
 
 def test_an_interrupt_says_where_to_go_on(
@@ -89,9 +124,9 @@ def test_an_interrupt_says_where_to_go_on(
 
     monkeypatch.setattr(experiment_runs, "shown", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        play_runs(squares(3), Outcomes(), tmp_path / "runs.jsonl", None)
+        play_runs(squares(3), Outcomes(), Kept(tmp_path / "runs.jsonl", "code"), None)
     assert "1 of 3 runs are in" in capsys.readouterr().err
-    assert len(read_kept(tmp_path / "runs.jsonl")) == 1
+    assert len(read_kept(Kept(tmp_path / "runs.jsonl", "code"))) == 1
 
 
 def test_a_killed_worker_is_an_error_that_says_what_to_do() -> None:

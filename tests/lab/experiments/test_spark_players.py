@@ -19,8 +19,7 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.slow]
 TINY = partitions.Size(
     brokers=70,
     failed_counts=(7,),
-    delivery_brokers=6,
-    delivery_failed=(1,),
+    deliveries=((6, (1,)),),
     publications=1,
     runs=2,
 )

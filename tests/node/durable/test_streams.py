@@ -210,6 +210,17 @@ def test_a_total_order_catches_up_with_what_the_relay_knows_already() -> None:
     assert sorted(got, key=str) == [(PUBEND, (6, 9)), (None, (6, 9))]
 
 
+def test_an_idle_pubend_delays_a_total_order_by_the_patience_of_merges_only() -> None:
+    town = Town("h", ALONE)
+    town.connect()
+    town.receive(ANN, subscribe(1, order="total"))
+    sent = town.receive(ANN, publish("red"))
+    assert delivered(sent) == []
+    sent = town.wait(CONFIG.merge_patience)
+    assert [len(ticks) for ticks in delivered(sent)] == [1]
+    assert CONFIG.merge_patience < CONFIG.gap_patience
+
+
 def test_a_total_order_is_asked_for_its_acknowledgement_too() -> None:
     town = started()
     town.receive(ANN, subscribe(2, order="total"))

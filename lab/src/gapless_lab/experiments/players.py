@@ -4,7 +4,8 @@ Theory of operation
     A run shares nothing with others (`runs`), so anybody who has time plays it: processes of this
     machine, or the workers of a Spark cluster. Spark plays runs in waves, each one job of about
     `WAVE_S` seconds. Every outcome is written to a file when it is known; a second start, with more
-    runs too, plays only what is not there.
+    runs too, plays only what is not there. Experiments without runs have jobs, which are played in
+    turn and kept in the same way.
 
 Invariants
     I1  outcomes do not depend on where runs were played, or whether they were kept in between
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import sys
 import time
@@ -23,12 +25,11 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from gapless.core.errors import UsageError
-from gapless.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from gapless_lab.experiments.catalogue import Job
     from gapless_lab.experiments.runs import Outcomes, Run
 
     Played = tuple[Run, Any]
@@ -57,8 +59,24 @@ LINE_EVERY_S = 30.0
 """In a pipe, how often it is said how far things are."""
 
 
-def play_runs(runs: list[Run], outcomes: Outcomes, kept: Path | None, master: str | None) -> None:
-    """Play what was not kept, with a bar on a terminal, lines elsewhere."""
+class Kept(NamedTuple):
+    """Where outcomes are kept, and of which code."""
+
+    path: Path
+    code: str
+    """The fingerprint: outcomes of other code do not count."""
+
+
+def play_runs(
+    runs: list[Run],
+    outcomes: Outcomes,
+    kept: Kept | None,
+    master: str | None = None,
+    *,
+    is_over: bool = False,
+) -> None:
+    """Play what was not kept, with a bar on a terminal, lines elsewhere; if it `is_over`, play
+    nothing."""
     by_name = read_kept(kept) if kept is not None else {}
     todo = []
     for run in runs:
@@ -67,7 +85,9 @@ def play_runs(runs: list[Run], outcomes: Outcomes, kept: Path | None, master: st
         else:
             todo.append(run)
     if len(todo) < len(runs):
-        typer.echo(f"{len(runs) - len(todo)} of {len(runs)} runs are in {kept}", err=True)
+        assert kept is not None
+        typer.echo(f"{len(runs) - len(todo)} of {len(runs)} runs are in {kept.path}", err=True)
+    todo = [] if is_over else todo
     left = len(todo)
     try:
         with closing(in_processes(todo) if master is None else in_spark(todo, master)) as played:
@@ -78,7 +98,7 @@ def play_runs(runs: list[Run], outcomes: Outcomes, kept: Path | None, master: st
                     add_kept(kept, run, outcome)
     except KeyboardInterrupt:
         if kept is not None:
-            done = f"{len(runs) - left} of {len(runs)} runs are in {kept}"
+            done = f"{len(runs) - left} of {len(runs)} runs are in {kept.path}"
             typer.echo(f"{done}; the same command goes on from there", err=True)
         raise
 
@@ -86,24 +106,24 @@ def play_runs(runs: list[Run], outcomes: Outcomes, kept: Path | None, master: st
 # --- what is kept ---------------------------------------------------------------------------------
 
 
-def read_kept(path: Path) -> dict[str, Any]:
-    """Outcomes by name of the run; those of other versions of gapless do not count."""
+def read_kept(kept: Kept) -> dict[str, Any]:
+    """Outcomes by name of the run."""
     found = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in kept.path.read_text().splitlines() if kept.path.exists() else []:
         try:
             each = json.loads(line)
         except json.JSONDecodeError:
             continue  # I2
-        if each["version"] == __version__:
+        if each["code"] == kept.code:
             found[each["run"]] = each["outcome"]
     return found
 
 
-def add_kept(path: Path, run: Run, outcome: Any) -> None:
+def add_kept(kept: Kept, run: Run, outcome: Any) -> None:
     # A line of its own also after one that a kill cut short.
-    line = json.dumps({"version": __version__, "run": run.name, "outcome": outcome})
-    with path.open("a") as file:
-        file.write(f"\n{line}" if is_cut_short(path) else line)
+    line = json.dumps({"code": kept.code, "run": run.name, "outcome": outcome})
+    with kept.path.open("a") as file:
+        file.write(f"\n{line}" if is_cut_short(kept.path) else line)
         file.write("\n")
 
 
@@ -114,6 +134,28 @@ def is_cut_short(path: Path) -> bool:
             return False
         file.seek(size - 1)
         return file.read() != b"\n"
+
+
+def play_jobs(todo: list[Job], results: Any, kept: Kept | None, *, is_over: bool = False) -> None:
+    """Play jobs one after the other; the results so far are kept after each."""
+    done: list[str] = []
+    if kept is not None and kept.path.exists():
+        code, names, state = pickle.loads(kept.path.read_bytes())  # our own file
+        same = all(vars(results).get(each) == state.get(each) for each in ("seed", "size"))
+        if code == kept.code and same:
+            done = names
+            vars(results).update(state)
+            typer.echo(f"{len(done)} of {len(todo)} jobs are in {kept.path}", err=True)
+    for number, (name, job) in enumerate(todo, start=1):
+        if name in done or is_over:
+            continue
+        typer.echo(f"{number} of {len(todo)}: {name}", err=True)
+        job()
+        done.append(name)
+        if kept is not None:
+            new = kept.path.with_suffix(".new")
+            new.write_bytes(pickle.dumps((kept.code, done, vars(results))))
+            new.replace(kept.path)  # whole, whatever happens meanwhile
 
 
 # --- who plays ------------------------------------------------------------------------------------

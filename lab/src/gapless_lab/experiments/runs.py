@@ -45,8 +45,8 @@ class Outcomes:
         self._by_point.setdefault(run.point, {})[run.number] = outcome
 
     def of(self, point: str) -> list[Any]:
-        """By number (I1)."""
-        return [outcome for _, outcome in sorted(self._by_point[point].items())]
+        """By number (I1); none where no run has been played."""
+        return [outcome for _, outcome in sorted(self._by_point.get(point, {}).items())]
 
     def plain(self) -> dict[str, list[Any]]:
         """For JSON."""

@@ -16,6 +16,7 @@ Invariants (checked by `check`): those of the machines, and
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gapless.core.broker_messages import (
@@ -408,7 +409,8 @@ class Streams:
         names = [each.name for each in self.network.topic[topic].pubends]
         make, config = self.parts.subend, self.config
         inputs = {name: make(name, start, config) for name in names}
-        self.merges[topic] = merge = self.parts.merge(inputs, config)
+        timing = replace(config, gap_patience=config.merge_patience)
+        self.merges[topic] = merge = self.parts.merge(inputs, timing)
         effects: list[Effect] = []
         for name in names:
             relay = self.relays[name]

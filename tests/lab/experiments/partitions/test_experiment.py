@@ -12,6 +12,7 @@ from gapless_lab.experiments.partitions.claims import judge
 from gapless_lab.experiments.partitions.experiment import (
     ACTIVE_FAILED,
     FANOUTS,
+    SHAPES,
     TOLERATED,
     Results,
     Size,
@@ -22,8 +23,7 @@ from gapless_lab.experiments.partitions.graph import Graph, active_counts, draw_
 TINY = Size(
     brokers=200,
     failed_counts=(34,),
-    delivery_brokers=24,
-    delivery_failed=(2, 4),
+    deliveries=((24, (2, 4)),),
     publications=1,
     runs=1,
 )
@@ -60,10 +60,12 @@ def test_the_whole_experiment_runs_small_and_delivers_all_that_the_graph_allows(
     results = Results(seed=1, size=TINY)
     for run in reversed(results.runs()):
         results.outcomes.keep(run, run.play())
-    assert len(judge(results)) == 12
-    assert len(results.notes()) == len(TOLERATED)
-    for failed in TINY.delivery_failed:
-        shares = [(results.delivered(t, failed), results.reachable(t, failed)) for t in TOLERATED]
+    assert len(judge(results)) == 13
+    assert len(results.notes()) == 1 + len(SHAPES)
+    for failed in (2, 4):
+        shares = [
+            (results.delivered(24, t, failed), results.reachable(24, t, failed)) for t in TOLERATED
+        ]
         assert all(delivered == pytest.approx(allowed) for delivered, allowed in shares)
     assert shares[0][0] < shares[-1][0]
     for fanout in FANOUTS:
@@ -86,11 +88,22 @@ def test_a_point_is_the_mean_of_its_runs_and_has_no_others() -> None:
 
 
 def test_names_of_runs_differ_where_outcomes_may() -> None:
-    other = replace(TINY, brokers=100, delivery_brokers=30)
-    sizes = (TINY, other, replace(other, brokers=90, delivery_failed=(9, 3)))
+    other = replace(TINY, brokers=100, deliveries=((30, (2, 4)),))
+    sizes = (TINY, other, replace(other, brokers=90, deliveries=((30, (9, 3)),)))
     names = [run.name for seed in (1, 2) for size in sizes for run in Results(seed, size).runs()]
     assert len(names) == len(set(names))
     often = {run.name for run in Results(1, replace(TINY, publications=5)).runs()}
     assert sum(run.name not in often for run in Results(1, TINY).runs()) == 2 * len(TOLERATED)
     more = Results(1, replace(TINY, runs=2)).runs()
     assert {run.name for run in Results(1, TINY).runs()} < {run.name for run in more}
+
+
+def test_of_a_network_that_was_not_played_nothing_is_claimed() -> None:
+    results = Results(seed=1, size=replace(TINY, deliveries=((10, (1, 2)), (24, (2, 4)))))
+    for run in results.runs():
+        if "24 brokers, all" not in run.point:
+            results.outcomes.keep(run, run.play())
+    assert {each.experiment for each in judge(results) if "10" in each.experiment} == {
+        "figure 10, 10 brokers"
+    }
+    assert "δ = 3: not played" in results.notes()[1]

@@ -4,7 +4,7 @@ The bounds stand here, with their reasons: they come from the timers of `Config`
 the links where the claim is about time. "Roughly constant" is a choice: the largest value is at
 most twice the smallest, while what should not matter grows twenty- or a hundredfold.
 
-Source: DSN 2002, abstract and sec. 1; docs/experiments/exactly-once.md, 2.
+Source: DSN 2002, abstract and sec. 1; docs/experiments/exactly-once.md
 """
 
 from __future__ import annotations

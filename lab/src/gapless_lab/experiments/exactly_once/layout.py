@@ -4,7 +4,7 @@ A broker that hosts two pubends, two cells of two brokers below it, and below th
 host subscribers. The topics are named so that their streams take different brokers of both cells:
 `rates` by b1 and b4, `orders` by b2 and b3. So a fault on one way leaves the other for comparison.
 
-Source: DSN 2002, fig. 1 (cells, link bundles); docs/experiments/exactly-once.md, 1.
+Source: DSN 2002, fig. 1 (cells, link bundles); docs/experiments/exactly-once.md
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ FULL = Size(
     repair_nodes=1_000,
     failed_shares=(0.01, 0.05, 0.1, 0.2, 0.3),
     network=LARGE,
-    runs=100,
+    runs=10,
 )
 QUICK = Size(
     played=((100, 20), (300, 60)),
@@ -105,6 +105,23 @@ class Results:
     def max_of(self, nodes: int, topics: int, name: str) -> float:
         """The greatest of each run, on average."""
         return fmean(each[name][-1][0] for each in self.trees(nodes, topics))
+
+    def copies(self, nodes: int, topics: int) -> tuple[float, float]:
+        """Ours and IP multicast's, mean of a link, the links of hosts among them.
+
+        A copy crosses the link of the host that sends it and that of the host that gets it. IP
+        multicast crosses that of the root, and that of each member.
+        """
+        return (
+            fmean(
+                (total(each["stress"]) + 2 * total(each["entries"])) / link_count(each, nodes)
+                for each in self.trees(nodes, topics)
+            ),
+            fmean(
+                (total(each["ip_stress"]) + each["members"] + topics) / link_count(each, nodes)
+                for each in self.trees(nodes, topics)
+            ),
+        )
 
     def runs(self) -> list[Run]:
         """All there is to play: first runs of all points first, so that little is soon complete."""
@@ -152,16 +169,19 @@ class Results:
         lines = []
         for nodes, topics in self.rings:
             delays = self.values(nodes, topics, "maximal_delay")
+            played = f"{len(self.trees(nodes, topics))} of {self.size.runs} runs"
             lines.append(
-                f"{nodes:,} nodes, {topics:,} topics: "
+                f"{nodes:,} nodes, {topics:,} topics, {played}: "
                 f"{self.mean_of(nodes, topics, 'hops'):.2f} hops "
                 f"(log16 N: {math.log(nodes, 16):.2f}); delay to the last member "
                 f"{median(delays):.2f} times IP multicast's, at most {max(delays):.2f}; "
-                f"{self.mean_of(nodes, topics, 'stress'):.1f} copies on a link "
+                f"{self.mean_of(nodes, topics, 'stress'):.1f} copies on a link between routers "
                 f"(IP: {self.mean_of(nodes, topics, 'ip_stress'):.1f})"
             )
         for share in self.size.failed_shares:
             found = self.repairs(share)
+            if not found:
+                continue
             plain, ordered = (fmean(fmean(f[k]) for f in found) for k in ("plain", "ordered"))
             still = fmean(each["standing_still"] for each in found)
             lines.append(
@@ -189,7 +209,18 @@ class Results:
 
 
 def mean_of_histogram(pairs: list[list[int]]) -> float:
-    return sum(value * count for value, count in pairs) / sum(count for _, count in pairs)
+    return total(pairs) / sum(count for _, count in pairs)
+
+
+def total(pairs: list[list[int]]) -> int:
+    """The sum of all values of a histogram."""
+    return sum(value * count for value, count in pairs)
+
+
+def link_count(figures: dict[str, Any], nodes: int) -> int:
+    """Links in both directions: between routers, and of the hosts."""
+    between: list[list[int]] = figures["stress"]
+    return sum(count for _, count in between) + 2 * nodes
 
 
 def play_trees(nodes: int, topics: int, shape: Shape, seed: str) -> dict[str, Any]:

@@ -63,8 +63,8 @@ class Size:
     brokers: int
     """Of the graphs."""
     failed_counts: tuple[int, ...]
-    delivery_brokers: int
-    delivery_failed: tuple[int, ...]
+    deliveries: tuple[tuple[int, tuple[int, ...]], ...]
+    """Networks of figure 10: brokers, and how many of them fail."""
     publications: int
     """Of each live broker, in the 120 s that are measured."""
     runs: int
@@ -74,16 +74,14 @@ class Size:
 FULL = Size(
     brokers=1_000,
     failed_counts=(20, 60, 100, 140, 170),
-    delivery_brokers=500,
-    delivery_failed=(17, 51, 85),
+    deliveries=((120, (4, 12, 20)), (500, (17, 51, 85))),
     publications=1,
     runs=10,
 )
 QUICK = Size(
     brokers=200,
     failed_counts=(10, 34),
-    delivery_brokers=60,
-    delivery_failed=(3, 10),
+    deliveries=((60, (3, 10)),),
     publications=2,
     runs=2,
 )
@@ -102,14 +100,24 @@ class Results:
         rows: list[list[float]] = self.outcomes.of(self._graph(fanout, failed_count))
         return mean(row[tolerated] for row in rows)
 
-    def delivered(self, tolerated: int, failed_count: int) -> list[float]:
+    def delivered(self, brokers: int, tolerated: int, failed_count: int) -> list[float]:
         """Figure 10: the share of deliveries between live brokers that were made, by run."""
-        return [made for made, _ in self.outcomes.of(self._delivery(tolerated, failed_count))]
+        point = self._delivery(brokers, tolerated, failed_count)
+        return [made for made, _ in self.outcomes.of(point)]
 
-    def reachable(self, tolerated: int, failed_count: int) -> list[float]:
+    def reachable(self, brokers: int, tolerated: int, failed_count: int) -> list[float]:
         """What the graphs of the same runs would allow."""
-        point = self._delivery(tolerated, failed_count)
+        point = self._delivery(brokers, tolerated, failed_count)
         return [allowed for _, allowed in self.outcomes.of(point)]
+
+    @property
+    def networks(self) -> list[tuple[int, tuple[int, ...]]]:
+        """The networks of figure 10 of which every point was played once at least."""
+        return [
+            (brokers, failed)
+            for brokers, failed in self.size.deliveries
+            if all(self.delivered(brokers, t, count) for t in TOLERATED for count in failed)
+        ]
 
     def known(self, fanout: int, tolerated: int) -> list[int]:
         """Figure 11: how many others each broker knows, ascending. Chance has no say."""
@@ -128,10 +136,19 @@ class Results:
         return [total[count] / total.total() for count in range(max(total) + 1)]
 
     def runs(self) -> list[Run]:
-        """All there is to play: first runs of all points first, so that little is soon complete."""
-        return [run for number in range(self.size.runs) for run in self._runs(number)]
+        """All there is to play: what takes little first, then first runs of all points."""
+        numbers = range(self.size.runs)
+        return [
+            *(run for number in numbers for run in self._graphs(number)),
+            *(
+                run
+                for brokers, failed in self.size.deliveries
+                for number in numbers
+                for run in self._deliveries(brokers, failed, number)
+            ),
+        ]
 
-    def _runs(self, number: int) -> Iterator[Run]:
+    def _graphs(self, number: int) -> Iterator[Run]:
         seed, size = self.seed, self.size
         play: Callable[[], Any]
         graphs = range(number * GRAPHS_A_RUN, (number + 1) * GRAPHS_A_RUN)
@@ -144,18 +161,29 @@ class Results:
                 play = partial(play_sessions, seed, size.brokers, fanout, failed, number)
                 weight = fanout * (size.brokers / 1_500) ** 2
                 yield Run(self._sessions(fanout, failed), number, weight, play)
-        brokers, most = size.delivery_brokers, size.delivery_failed[-1]
+        brokers, most = self._largest
         for shape in SHAPES:
             for each in graphs:
                 play = partial(play_shape, seed, brokers, shape, most, each)
                 yield Run(self._shape(shape), each, brokers / 20_000, play)
-        for failed in size.delivery_failed:
+
+    def _deliveries(
+        self, brokers: int, failed_counts: tuple[int, ...], number: int
+    ) -> Iterator[Run]:
+        size = self.size
+        for failed in failed_counts:
             for tolerated in TOLERATED:
                 play = partial(
-                    play_delivery, seed, brokers, size.publications, tolerated, failed, number
+                    play_delivery, self.seed, brokers, size.publications, tolerated, failed, number
                 )
                 weight = size.publications * (brokers / 60) ** 2.5
-                yield Run(self._delivery(tolerated, failed), number, weight, play)
+                yield Run(self._delivery(brokers, tolerated, failed), number, weight, play)
+
+    @property
+    def _largest(self) -> tuple[int, int]:
+        """The brokers of the largest network of figure 10, and the most that fail."""
+        brokers, failed = self.size.deliveries[-1]
+        return brokers, failed[-1]
 
     def _graph(self, fanout: int, failed_count: int) -> str:
         return f"connectivity: {self._tree(fanout)}, {failed_count} failed"
@@ -164,31 +192,52 @@ class Results:
         return f"sessions: {self._tree(fanout)}, {failed_count} failed"
 
     def _shape(self, shape: str) -> str:
-        size = self.size
-        of = f"seed {self.seed}, {size.delivery_brokers} brokers, {size.delivery_failed[-1]} failed"
-        return f"shape: {shape}, {of}"
+        brokers, failed = self._largest
+        return f"shape: {shape}, seed {self.seed}, {brokers} brokers, {failed} failed"
 
-    def _delivery(self, tolerated: int, failed_count: int) -> str:
-        size = self.size
-        of = f"seed {self.seed}, {size.delivery_brokers} brokers, all subscribe"
-        each = f"each publishes {size.publications} times in {MEASURED_S} s"
+    def _delivery(self, brokers: int, tolerated: int, failed_count: int) -> str:
+        of = f"seed {self.seed}, {brokers} brokers, all subscribe"
+        each = f"each publishes {self.size.publications} times in {MEASURED_S} s"
         return f"delivery: {of}, {each}, {failed_count} failed, δ {tolerated}"
 
     def _tree(self, fanout: int) -> str:
         return f"seed {self.seed}, {self.size.brokers} brokers, fanout {fanout}"
 
     def notes(self) -> list[str]:
-        """What the graph allows and what the protocol makes of it, where most have failed."""
-        failed = self.size.delivery_failed[-1]
+        """Figure 10 in numbers, with their spread; and the shapes of trees."""
+        brokers, failed = self._largest
         return [
-            f"δ = {tolerated}: {mean(self.delivered(tolerated, failed)):.2%} delivered, "
-            f"{mean(self.reachable(tolerated, failed)):.2%} connected"
-            for tolerated in TOLERATED
+            *(self._points(*network) for network in self.size.deliveries),
+            *(
+                f"{shape}: of {brokers} brokers {failed} failed, connected with δ = 0 to 3: "
+                f"{', '.join(f'{share:.1%}' for share in self.shape(shape)[:-1])}; the largest "
+                f"neighbourhood with δ = 3 has {self.shape(shape)[-1]:.0f} brokers"
+                for shape in SHAPES
+            ),
         ]
+
+    def _points(self, brokers: int, failed_counts: tuple[int, ...]) -> str:
+        lines = []
+        for failed in failed_counts:
+            shown = []
+            for tolerated in TOLERATED:
+                made = self.delivered(brokers, tolerated, failed)
+                shown.append(f"δ = {tolerated}: {spread(made)}")
+            lines.append(
+                f"{failed} failed, {len(made)} of {self.size.runs} draws: {'; '.join(shown)}"
+            )
+        return f"{brokers} brokers, delivered on average, worst to best: {' | '.join(lines)}"
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
         return {"seed": self.seed, "size": asdict(self.size), "runs": self.outcomes.plain()}
+
+
+def spread(shares: list[float]) -> str:
+    """Mean, worst and best."""
+    if not shares:
+        return "not played"
+    return f"{mean(shares):.1%} ({min(shares):.1%} to {max(shares):.1%})"
 
 
 def play_graph(seed: int, brokers: int, fanout: int, failed_count: int, run: int) -> list[float]:
