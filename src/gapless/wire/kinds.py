@@ -50,6 +50,7 @@ from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.roster_messages import Roster, RosterQuery, Strike
 from gapless.core.topic_messages import (
+    AlterTopic,
     CreateTopic,
     DeleteTopic,
     TopicList,
@@ -123,6 +124,7 @@ TOPICS: tuple[type[Message], ...] = (
     TopicList,
     TopicNews,
     TopicQuestion,
+    AlterTopic,
 )
 
 TRANSACTIONS: tuple[type[Message], ...] = (

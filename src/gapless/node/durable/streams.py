@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from gapless.core.broker_messages import (
     Ack,
     AckExpected,
@@ -28,6 +30,7 @@ from gapless.core.broker_messages import (
     StartQuery,
     StartReply,
 )
+from gapless.core.client_messages import Receipt
 from gapless.core.effects import Effect, Send
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import Instant
@@ -139,8 +142,15 @@ class Streams:
 
     def _make_pubend(self, pubend: PubendEntry, topic: Topic, now: Instant) -> Pubend:
         """A pubend that this broker hosts, as its disk has it."""
-        policy = Policy(retention_time=topic.retention_us, retention_bytes=topic.retention_bytes)
+        policy = policy_of(topic)
         return self.parts.pubend(pubend.name, pubend.number, self._store, self.config, now, policy)
+
+    def alter(self, topic: Topic, now: Instant) -> None:
+        """The settings of a topic were changed."""
+        for pubend in topic.pubends:
+            if (hosted := self.pubends.get(pubend.name)) is not None:
+                hosted.release.change(policy_of(topic), now)
+        self.pubends.touch()
 
     def remove(self, topic: Topic) -> None:
         self.merges.pop(topic.name, None)
@@ -504,7 +514,20 @@ class Streams:
         pubend.digest = self.interests.digest(message.pubend)
         effects, knowledge = pubend.persisted(message, now)
         self.published += sum(len(each.ticks) for each in knowledge)
+        if self._is_unheard(message.pubend):
+            effects = [mark_unheard(each) for each in effects]
         return effects + self.carry(self.spread(knowledge, now), now)
+
+    def _is_unheard(self, pubend: PubendName) -> bool:
+        """Does nobody in the network subscribe to the topic, and does it keep nothing?"""
+        topic = self.network.topic[self.network.pubends[pubend].topic]
+        if topic.keep_us is not None or topic.keep_bytes is not None:
+            return False
+        wants = self.subscribers.wants
+        if wants(topic.name, "publisher") or wants(topic.name, "total"):
+            return False
+        interest = self.interests.by_topic.get(topic.name)
+        return not self.routing.peers or (interest is not None and interest.is_unwanted)
 
     def staged(self, message: Staged, now: Instant) -> list[Effect]:
         pubend = self.pubends.get(message.pubend)
@@ -656,3 +679,20 @@ class Streams:
         wanted = {topic for topic, order in self.subscribers.audiences if order == "total"}
         assert set(self.merges) == wanted, "I1"
         assert self.attachments.catch_ups.logs.keys() == self.pubends.keys(), "I2"
+
+
+def mark_unheard(effect: Effect) -> Effect:
+    """Tell a publisher that nobody gets its events, nor ever will."""
+    if isinstance(effect, Send) and isinstance(effect.message, Receipt):
+        return Send(effect.to, replace(effect.message, unheard=True))
+    return effect
+
+
+def policy_of(topic: Topic) -> Policy:
+    """How much of its logs a topic keeps."""
+    return Policy(
+        retention_time=topic.retention_us,
+        retention_bytes=topic.retention_bytes,
+        keep_time=topic.keep_us,
+        keep_bytes=topic.keep_bytes,
+    )
