@@ -90,7 +90,7 @@ def test_a_publisher_is_told_once_that_nobody_gets_its_events(
                 await publisher.flush()
                 await publisher.send({})
 
-    with caplog.at_level(logging.WARNING, "gapless.client.publish"):
+    with caplog.at_level(logging.WARNING, "gapless.client"):
         run(main())
     told = [each for each in caplog.records if "keeps nothing" in each.getMessage()]
     assert len(told) == 2  # the client, and its publisher

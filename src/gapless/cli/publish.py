@@ -105,12 +105,13 @@ class NoticeLine(logging.Handler):
     """Prints what the client has to say about publications."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(f"gapless: {visible(record.getMessage())}", err=True)
+        if hasattr(record, "notice"):
+            say(f"gapless: {visible(record.getMessage())}", err=True)
 
 
 @contextmanager
 def notices_told() -> Iterator[None]:
-    logger, line = logging.getLogger("gapless.client.publish"), NoticeLine()
+    logger, line = logging.getLogger("gapless.client"), NoticeLine()
     logger.addHandler(line)
     try:
         yield

@@ -25,6 +25,15 @@ topic = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="The name of the topic.")]
+RetentionBytes = Annotated[
+    int | None, typer.Option(help="Delete the oldest events beyond this size of a stream.")
+]
+KeepSeconds = Annotated[
+    float | None, typer.Option(help="Keep younger events, also if nobody subscribes.")
+]
+KeepBytes = Annotated[
+    int | None, typer.Option(help="Keep the newest events of a stream, also if nobody subscribes.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -51,16 +60,9 @@ def create(
         float | None,
         typer.Option(help="Delete older events, even if a subscriber has not had them."),
     ] = None,
-    retention_bytes: Annotated[
-        int | None, typer.Option(help="Delete the oldest events beyond this size of a stream.")
-    ] = None,
-    keep_seconds: Annotated[
-        float | None, typer.Option(help="Keep younger events, also if nobody subscribes.")
-    ] = None,
-    keep_bytes: Annotated[
-        int | None,
-        typer.Option(help="Keep the newest events of a stream, also if nobody subscribes."),
-    ] = None,
+    retention_bytes: RetentionBytes = None,
+    keep_seconds: KeepSeconds = None,
+    keep_bytes: KeepBytes = None,
     ordered: Annotated[
         bool,
         typer.Option(
@@ -85,9 +87,7 @@ def create(
     chosen = next((each for each in SERVICES if each == service), None)
     if chosen is None:
         raise UsageError(f"there is no service {service!r}", f"Use one of {', '.join(SERVICES)}.")
-    limits = (retention_seconds, retention_bytes, keep_seconds, keep_bytes)
-    if any(each is not None and each <= 0 for each in limits):
-        raise UsageError("a retention must be above zero", "Leave it out to keep all.")
+    check_limits(retention_seconds, retention_bytes, keep_seconds, keep_bytes)
     if host and pubends is not None and pubends != len(host):
         problem = f"--pubends {pubends} and {len(host)} --host contradict each other"
         raise UsageError(problem, "Name a host for each pubend, or leave one of the two out.")
@@ -108,6 +108,11 @@ def create(
 
     found = [each for each in run(url, work) if each.name == name]
     tell(found[0] if found else None, f"topic {visible(name)} is there", as_json=as_json)
+
+
+def check_limits(*limits: float | None) -> None:
+    if any(each is not None and each <= 0 for each in limits):
+        raise UsageError("a retention must be above zero", "Leave it out to keep all.")
 
 
 LIMIT = "a number, or `none` for no limit"

@@ -1,11 +1,13 @@
-"""Events that nobody gets: told once for each publisher, by the logger "gapless.client.publish"."""
+"""Events that nobody gets: told once for each publisher, by the logger "gapless.client"."""
 
 from __future__ import annotations
 
 import logging
 
-logger = logging.getLogger("gapless.client.publish")
-logger.addHandler(logging.NullHandler())
+logger = logging.getLogger("gapless.client")
+
+NOTICE = "notice"
+"""The records of these notices have this attribute."""
 
 
 class UnheardNotice:
@@ -21,4 +23,5 @@ class UnheardNotice:
                 "nobody subscribes to topic %r, and it keeps nothing: what is published to it is "
                 "released at once. Subscribe by a name first, or give the topic keep_seconds.",
                 topic,
+                extra={NOTICE: "unheard"},
             )

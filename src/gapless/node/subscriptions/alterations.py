@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gapless.core.client_messages import Former, Refused, SubscriptionAltered
 from gapless.core.effects import NO_ROOM, Send, Tell
@@ -44,17 +44,37 @@ from gapless.node.directory.registry import registrar_of
 from gapless.node.subscriptions.record import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gapless.core.client_messages import AlterationNoted, AlterSubscription
     from gapless.core.effects import Effect
     from gapless.core.identity import TopicName
     from gapless.durable.subscriptions import Definition, DurableSubscription
     from gapless.node.context import Context
     from gapless.node.delivery.session import Session
-    from gapless.node.durable.interest_table import InterestTable
     from gapless.node.subscriptions.attachments import Attachments
 
 ALTERING = ClientName("@altering")
 """In place of a client: the number is that of a durable subscription that gets this condition."""
+
+
+class ConditionStarts(Protocol):
+    """What is wanted of one topic, and from where on it all gets here."""
+
+    def start_of(self, key: tuple[str, int]) -> dict[PubendName, int] | None: ...
+    def rename(self, key: tuple[str, int], other: tuple[str, int]) -> None: ...
+
+
+class Interests(Protocol):
+    """What is wanted of all topics; see `node.durable.interest_table`."""
+
+    @property
+    def by_topic(self) -> Mapping[TopicName, ConditionStarts]: ...
+
+    def subscribe(
+        self, topic: TopicName, key: tuple[str, int], condition: Filter, now: Instant
+    ) -> None: ...
+    def unsubscribe(self, topic: TopicName, key: tuple[str, int], now: Instant) -> None: ...
 
 
 class AlterationPersisted(Message, frozen=True):
@@ -115,9 +135,7 @@ class Alteration:
 class Alterations:
     """All changes under way at one broker. See the module docstring."""
 
-    def __init__(
-        self, context: Context, attachments: Attachments, interests: InterestTable
-    ) -> None:
+    def __init__(self, context: Context, attachments: Attachments, interests: Interests) -> None:
         self.network = context.network
         self.config = context.config
         self.named = attachments.named
