@@ -182,6 +182,7 @@ def show_json(item: Delivery) -> str:
         span = {"start": item.span.start, "end": item.span.end}
         return json.dumps({"gap": span, "topic": item.topic, "pubend": item.pubend})
     fields = {**item._asdict(), "attributes": to_json(item.attributes)}
+    fields["published"] = item.published.isoformat() if item.published is not None else None
     try:
         fields["body"] = item.body.decode()
     except UnicodeDecodeError:  # JSON has no bytes, and none of them may get lost
