@@ -442,6 +442,7 @@ class Client(Entered[asynchronous.Client]):
 
     create_topic = blocking(asynchronous.Client.create_topic)
     delete_topic = blocking(asynchronous.Client.delete_topic)
+    alter_topic = blocking(asynchronous.Client.alter_topic)
     topics = blocking(asynchronous.Client.topics)
 
     transaction = making(Transaction, asynchronous.Client.transaction)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.core.events import EventBatch, EventRun
+from gapless.core.events import Event, EventBatch, EventRun
+from gapless.core.identity import PubendName, TopicName
+from gapless.core.ticks import Tick
 
 pieces = st.lists(st.binary(max_size=5), max_size=8)
 
@@ -58,3 +62,12 @@ def test_a_run_gives_back_the_events_and_ticks_it_was_made_of(events: list[bytes
 def test_a_run_whose_parts_do_not_agree_is_refused(parts: tuple[bytes, bytes, bytes]) -> None:
     with pytest.raises(ValueError, match="has a tick and an end"):
         EventRun(*parts)
+
+
+def test_an_event_says_when_it_was_published_if_its_tick_is_a_time() -> None:
+    place = (TopicName("t"), PubendName("t/0"))
+    instant = 1_763_456_789_012_345
+    event = Event({}, b"", *place, Tick(instant << 10 | 3))
+    assert event.published == datetime(2025, 11, 18, 9, 6, 29, 12_345, tzinfo=UTC)
+    assert Event({}, b"", *place, Tick(7)).published is None
+    assert Event({}, b"", *place, Tick(-1)).published is None

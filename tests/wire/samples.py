@@ -68,6 +68,7 @@ from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, Re
 from gapless.core.roster_messages import Roster, RosterEntry, RosterQuery, Strike
 from gapless.core.ticks import Span, Tick
 from gapless.core.topic_messages import (
+    AlterTopic,
     CreateTopic,
     DeleteTopic,
     TopicEntry,
@@ -175,6 +176,8 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
         1, TOPIC, "durable", 2, (BrokerName("b1"), BrokerName("b2")), 5_000_000, 1_000
     ),
     "delete topic": DeleteTopic(1, TOPIC),
+    "create topic that keeps": CreateTopic(1, TOPIC, keep_us=60_000_000, keep_bytes=1_000),
+    "alter topic": AlterTopic(1, TOPIC, retention_us=None, keep_us=60_000_000),
     "roster query": RosterQuery(TOPIC, 1, "producers"),
     "roster": Roster(1, (RosterEntry("job", PUBEND, 7, "ann", 5, 9),), more=True),
     "strike": Strike(TOPIC, 1, "transactions", "job", 7),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import stat
 import sys
@@ -87,7 +88,8 @@ def publish(
         raise UsageError("--body is for one event", "Give --body-field with --file.")
     if file is None:
         event = read_pairs(attributes or [])
-        asyncio.run(publish_one(url, topic, event, os.fsencode(body), as_json=as_json))
+        with notices_told():
+            asyncio.run(publish_one(url, topic, event, os.fsencode(body), as_json=as_json))
         return
     opened = open_file(file)
     with opened:
@@ -95,8 +97,26 @@ def publish(
             events = read_table(opened, body_field, types)
         else:
             events = json_events(opened, body_field)
-        with interruption_told(name) as count, progress(opened, count) as tell:
+        with interruption_told(name) as count, progress(opened, count) as tell, notices_told():
             asyncio.run(publish_file(url, topic, events, name, rate, tell, as_json=as_json))
+
+
+class NoticeLine(logging.Handler):
+    """Prints what the client has to say about publications."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if hasattr(record, "notice"):
+            say(f"gapless: {visible(record.getMessage())}", err=True)
+
+
+@contextmanager
+def notices_told() -> Iterator[None]:
+    logger, line = logging.getLogger("gapless.client"), NoticeLine()
+    logger.addHandler(line)
+    try:
+        yield
+    finally:
+        logger.removeHandler(line)
 
 
 def read_table(file: TextIO, body_field: str, types: str) -> Iterator[tuple[Attributes, bytes]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -18,13 +18,22 @@ if TYPE_CHECKING:
     from gapless.client.topics import TopicDescription
 
 Result = TypeVar("Result")
-COLUMNS = ("name", "service", "pubends", "hosts", "retention")
+COLUMNS = ("name", "service", "pubends", "hosts", "retention", "keeps")
 
 topic = typer.Typer(
-    name="topic", help="Create, list, show and delete topics.", no_args_is_help=True
+    name="topic", help="Create, list, show, alter and delete topics.", no_args_is_help=True
 )
 
 Name = Annotated[str, typer.Argument(help="The name of the topic.")]
+RetentionBytes = Annotated[
+    int | None, typer.Option(help="Delete the oldest events beyond this size of a stream.")
+]
+KeepSeconds = Annotated[
+    float | None, typer.Option(help="Keep younger events, also if nobody subscribes.")
+]
+KeepBytes = Annotated[
+    int | None, typer.Option(help="Keep the newest events of a stream, also if nobody subscribes.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -51,9 +60,9 @@ def create(
         float | None,
         typer.Option(help="Delete older events, even if a subscriber has not had them."),
     ] = None,
-    retention_bytes: Annotated[
-        int | None, typer.Option(help="Delete the oldest events beyond this size of a stream.")
-    ] = None,
+    retention_bytes: RetentionBytes = None,
+    keep_seconds: KeepSeconds = None,
+    keep_bytes: KeepBytes = None,
     ordered: Annotated[
         bool,
         typer.Option(
@@ -78,8 +87,7 @@ def create(
     chosen = next((each for each in SERVICES if each == service), None)
     if chosen is None:
         raise UsageError(f"there is no service {service!r}", f"Use one of {', '.join(SERVICES)}.")
-    if any(each is not None and each <= 0 for each in (retention_seconds, retention_bytes)):
-        raise UsageError("a retention must be above zero", "Leave it out to keep all.")
+    check_limits(retention_seconds, retention_bytes, keep_seconds, keep_bytes)
     if host and pubends is not None and pubends != len(host):
         problem = f"--pubends {pubends} and {len(host)} --host contradict each other"
         raise UsageError(problem, "Name a host for each pubend, or leave one of the two out.")
@@ -93,11 +101,73 @@ def create(
             retention_bytes,
             host,
             ordered=ordered,
+            keep_seconds=keep_seconds,
+            keep_bytes=keep_bytes,
         )
         return await client.topics()
 
     found = [each for each in run(url, work) if each.name == name]
     tell(found[0] if found else None, f"topic {visible(name)} is there", as_json=as_json)
+
+
+def check_limits(*limits: float | None) -> None:
+    if any(each is not None and each <= 0 for each in limits):
+        raise UsageError("a retention must be above zero", "Leave it out to keep all.")
+
+
+LIMIT = "a number, or `none` for no limit"
+
+
+@topic.command()
+@with_credentials
+def alter(
+    name: Name,
+    retention_seconds: Annotated[
+        str | None, typer.Option(help=f"Delete older events: {LIMIT}.")
+    ] = None,
+    retention_bytes: Annotated[
+        str | None, typer.Option(help=f"Delete the oldest beyond this size of a stream: {LIMIT}.")
+    ] = None,
+    keep_seconds: Annotated[
+        str | None, typer.Option(help=f"Keep younger events though nobody subscribes: {LIMIT}.")
+    ] = None,
+    keep_bytes: Annotated[
+        str | None, typer.Option(help=f"Keep the newest of a stream though nobody does: {LIMIT}.")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = URL,
+) -> None:
+    """Change how much of a durable topic is kept. What is not given stays as it is.
+
+    \b
+    gapless topic alter trades --keep-seconds 3600
+    gapless topic alter trades --retention-bytes none
+    """
+    texts = {
+        "retention_seconds": retention_seconds,
+        "retention_bytes": retention_bytes,
+        "keep_seconds": keep_seconds,
+        "keep_bytes": keep_bytes,
+    }
+    changes = {field: read_limit(field, text) for field, text in texts.items() if text is not None}
+
+    async def work(client: Client) -> list[TopicDescription]:
+        await client.alter_topic(name, **changes)
+        return await client.topics()
+
+    found = [each for each in run(url, work) if each.name == name]
+    tell(found[0] if found else None, f"topic {visible(name)} is altered", as_json=as_json)
+
+
+def read_limit(field: str, text: str) -> Any:
+    """A limit of the command line; None for `none`."""
+    if text == "none":
+        return None
+    try:
+        return int(text) if field.endswith("bytes") else float(text)
+    except ValueError:
+        option = "--" + field.replace("_", "-")
+        raise UsageError(f"{option} {text} is no limit", f"Give {LIMIT}.") from None
 
 
 @topic.command(name="list")
@@ -174,6 +244,10 @@ def row(found: TopicDescription) -> dict[str, str]:
         f"{found.retention_seconds:g} s" if found.retention_seconds is not None else "",
         f"{found.retention_bytes} bytes" if found.retention_bytes is not None else "",
     ]
+    keeps = [
+        f"{found.keep_seconds:g} s" if found.keep_seconds is not None else "",
+        f"{found.keep_bytes} bytes" if found.keep_bytes is not None else "",
+    ]
     return {
         "name": found.name,
         "service": f"{found.service}, ordered" if found.ordered else found.service,
@@ -181,4 +255,5 @@ def row(found: TopicDescription) -> dict[str, str]:
         "hosts": ", ".join(found.hosts) or "every broker",
         "retention": ", ".join(filter(None, kept))
         or ("all that is needed" if found.hosts else "-"),
+        "keeps": ", ".join(filter(None, keeps)) or "-",
     }

@@ -23,6 +23,7 @@ from gapless.client.subscription import Subscription
 from gapless.client.subscription_options import check_group, check_options
 from gapless.client.topics import TopicRequests
 from gapless.client.transaction import TransactionRequests
+from gapless.client.unheard import UnheardNotice
 from gapless.client.why import ADMIN_PORT, ask_why
 from gapless.core import client_messages as messages
 from gapless.core.errors import GaplessError, UsageError, WireError
@@ -56,6 +57,7 @@ class Client(TopicRequests, TransactionRequests, RangeReads):
     def __init__(self, channel: ReconnectingChannel) -> None:
         self.channel: ReconnectingChannel = channel
         """For the library's own parts."""
+        self._notice = UnheardNotice()
 
     @property
     def address(self) -> str:
@@ -111,7 +113,9 @@ class Client(TopicRequests, TransactionRequests, RangeReads):
             f"publish {topic}",
         )
         match reply.message:
-            case messages.Receipt(pubend=pubend, ticks=ticks):
+            case messages.Receipt(pubend=pubend, ticks=ticks, unheard=unheard):
+                if unheard:
+                    self._notice.tell(topic)
                 return [Receipt(pubend, Tick(tick)) for tick in ticks]
             case messages.Refused(problem=problem, remedy=remedy):
                 raise RefusedError(problem, remedy)

@@ -40,6 +40,7 @@ def delivery_fields(item: Delivery) -> dict[str, Any]:
         span = {"start": item.span.start, "end": item.span.end}
         return {"gap": span, "topic": item.topic, "pubend": item.pubend}
     fields = {**item._asdict(), "attributes": to_json(item.attributes)}
+    fields["published"] = item.published.isoformat() if item.published is not None else None
     try:
         fields["body"] = item.body.decode()
     except UnicodeDecodeError:  # JSON has no bytes, and none of them may get lost

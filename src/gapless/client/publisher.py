@@ -34,6 +34,7 @@ from gapless.client import arguments
 from gapless.client.errors import RefusedError
 from gapless.client.event_loop import draw
 from gapless.client.requests import HOPS_MAX, ask_with_retries
+from gapless.client.unheard import UnheardNotice
 from gapless.core.client_messages import (
     OPENING_MAX,
     Publish,
@@ -104,6 +105,7 @@ class Publisher:
         self.sequence = 0
         """The number of the next event: how many were sent under this name so far."""
         self._term = 0  # of our use of the name
+        self._notice = UnheardNotice()
         self._channel = channel
         self._window_events_max = arguments.count("window_events_max", window_events_max, least=1)
         self._fresh: list[bytes] = []
@@ -349,6 +351,8 @@ class Publisher:
     def _answered(self, batch: UnconfirmedBatch, answer: Message | GaplessError, turn: int) -> None:
         match answer:
             case Receipt():
+                if answer.unheard:
+                    self._notice.tell(self.topic)
                 self._confirm(batch)
             case _ if turn != self._turn or self._error is not None:
                 pass  # everything was sent again since, or the publisher has ended

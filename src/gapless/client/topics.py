@@ -7,7 +7,7 @@ if another comes up in time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gapless.client import arguments
 from gapless.client.errors import RefusedError
@@ -19,6 +19,7 @@ from gapless.core.roster_messages import Roster, RosterQuery, Strike
 from gapless.core.ticks import PUBEND_COUNT_MAX, TICK_MAX
 from gapless.core.topic_messages import (
     SERVICES,
+    AlterTopic,
     CreateTopic,
     DeleteTopic,
     Service,
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000
 
+AS_IT_IS: Any = object()
+"""In place of a setting: it stays as it is."""
+
 
 class TopicDescription(NamedTuple):
     """A topic, as a broker knows it."""
@@ -47,6 +51,8 @@ class TopicDescription(NamedTuple):
     retention_bytes: int | None = None
     ordered: bool = False
     """For a multicast topic: whether all subscribers get everything, in one order."""
+    keep_seconds: float | None = None
+    keep_bytes: int | None = None
 
 
 class TopicRequests:
@@ -64,13 +70,17 @@ class TopicRequests:
         hosts: Sequence[str] | None = None,
         *,
         ordered: bool = False,
+        keep_seconds: float | None = None,
+        keep_bytes: int | None = None,
     ) -> None:
         """Create a topic. Fine if the same topic exists; `RefusedError` if it has other settings.
 
         `pubends`: how many streams it has, each hosted by a broker; `hosts` names the broker of
         each, and so their number. Events older than `retention_seconds`, and the oldest while a
         stream has more than `retention_bytes`, are dropped even if a named subscription has not had
-        them. `ordered`: for a multicast topic, which is best effort otherwise.
+        them. Events younger than `keep_seconds`, and the newest `keep_bytes` of each stream, are
+        kept though nobody subscribes. `ordered`: for a multicast topic, which is best effort
+        otherwise.
         """
         if service not in SERVICES:
             raise UsageError(f"there is no service {service!r}", f"Use one of {SERVICES}.")
@@ -83,12 +93,10 @@ class TopicRequests:
             problem = f"pubends={count} and {len(brokers)} hosts contradict each other"
             raise UsageError(problem, "Name a host for each pubend, or leave one of the two out.")
         count = len(brokers) or count
-        retention_us = None
-        if retention_seconds is not None:
-            longest_s = arguments.seconds("retention_seconds", retention_seconds)
-            retention_us = min(int(longest_s * SECOND), TICK_MAX)
-        if retention_bytes is not None:
-            retention_bytes = arguments.count("retention_bytes", retention_bytes, 1)
+        retention_us = _microseconds("retention_seconds", retention_seconds)
+        retention_bytes = _size("retention_bytes", retention_bytes)
+        keep_us = _microseconds("keep_seconds", keep_seconds)
+        keep_bytes = _size("keep_bytes", keep_bytes)
 
         def make(request: int) -> CreateTopic:
             return CreateTopic(
@@ -100,9 +108,36 @@ class TopicRequests:
                 retention_us,
                 retention_bytes,
                 ordered,
+                keep_us,
+                keep_bytes,
             )
 
         await ask_for(self.channel, make, Done)
+
+    async def alter_topic(
+        self,
+        name: str,
+        *,
+        retention_seconds: float | None = AS_IT_IS,
+        retention_bytes: int | None = AS_IT_IS,
+        keep_seconds: float | None = AS_IT_IS,
+        keep_bytes: int | None = AS_IT_IS,
+    ) -> None:
+        """Change how much of a durable topic is kept; see `create_topic`. What is not given stays
+        as it is, and None removes a limit. Brokers follow as soon as they hear of it."""
+        topic = TopicName(arguments.name("name", name))
+        seconds = {"retention_us": retention_seconds, "keep_us": keep_seconds}
+        sizes = {"retention_bytes": retention_bytes, "keep_bytes": keep_bytes}
+        changes: dict[str, int | None] = {}
+        for field, given in seconds.items():
+            if given is not AS_IT_IS:
+                changes[field] = _microseconds(field.replace("_us", "_seconds"), given)
+        for field, size in sizes.items():
+            if size is not AS_IT_IS:
+                changes[field] = _size(field, size)
+        if not changes:
+            raise UsageError("nothing is to be changed", "Give keep_seconds, for example.")
+        await ask_for(self.channel, lambda request: AlterTopic(request, topic, **changes), Done)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with its events and all subscriptions to it, at once and for good."""
@@ -132,7 +167,19 @@ def _topic(entry: TopicEntry) -> TopicDescription:
         None if retention is None else retention / SECOND,
         entry.retention_bytes,
         entry.ordered,
+        None if entry.keep_us is None else entry.keep_us / SECOND,
+        entry.keep_bytes,
     )
+
+
+def _microseconds(what: str, seconds: float | None) -> int | None:
+    if seconds is None:
+        return None
+    return min(int(arguments.seconds(what, seconds) * SECOND), TICK_MAX)
+
+
+def _size(what: str, size: int | None) -> int | None:
+    return None if size is None else arguments.count(what, size, 1)
 
 
 async def roster(client: TopicRequests, topic: str, of: RosterKind) -> Roster:

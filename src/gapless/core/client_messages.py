@@ -83,6 +83,7 @@ class Receipt(Message, frozen=True):
     request: int
     pubend: PubendName
     ticks: tuple[int, ...]
+    unheard: bool = False  # nobody subscribes, and the topic keeps nothing: it is gone at once
 
 
 class PublisherQuery(Message, frozen=True):

@@ -10,11 +10,14 @@ Theory of operation
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from struct import pack, unpack
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+
+from gapless.core.ticks import PUBEND_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +33,11 @@ Value = bool | int | float | str
 
 Attributes = dict[str, Value]
 
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+FIRST_INSTANT = 946_684_800_000_000
+"""The year 2000, in microseconds: no clock is before it, and no number of a queue gets there."""
+
 
 class Event(NamedTuple):
     """One publication, as an application sees it."""
@@ -41,6 +49,13 @@ class Event(NamedTuple):
     tick: Tick
     publisher: PublisherName | None = None
     sequence: int | None = None
+
+    @property
+    def published(self) -> datetime | None:
+        """When its pubend took it, in UTC, by the clock of the broker that hosts it; None where the
+        ticks of the topic's service are numbers and no times."""
+        instant = self.tick >> PUBEND_BITS
+        return EPOCH + timedelta(microseconds=instant) if instant >= FIRST_INSTANT else None
 
 
 class EventBatch(msgspec.Struct, frozen=True, array_like=True):

@@ -34,6 +34,9 @@ class TopicEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     ordered: bool = False  # of a multicast topic: all get everything, in one order
     owner: Name = ""  # the principal that created it, if it was proved
     deleted_us: AnyCount = 0  # when it was deleted, on its decider's clock; 0: not known
+    keep_us: int | None = None  # events that are younger are kept for everybody
+    keep_bytes: int | None = None
+    revision: AnyCount = 0  # how often its settings were changed
 
     def __post_init__(self) -> None:
         if self.incarnation < 1:
@@ -56,6 +59,23 @@ class CreateTopic(Message, frozen=True):
     retention_us: int | None = None
     retention_bytes: int | None = None
     ordered: bool = False
+    keep_us: int | None = None
+    keep_bytes: int | None = None
+
+
+UNCHANGED = -1
+"""In place of a setting: it stays as it is."""
+
+
+class AlterTopic(Message, frozen=True):
+    """Change settings of a durable topic; None: there is no such limit any more."""
+
+    request: int
+    name: TopicName
+    retention_us: int | None = UNCHANGED
+    retention_bytes: int | None = UNCHANGED
+    keep_us: int | None = UNCHANGED
+    keep_bytes: int | None = UNCHANGED
 
 
 class DeleteTopic(Message, frozen=True):

@@ -5,7 +5,8 @@ Theory of operation
     connected subscribers, everything below `released` was acknowledged by all its durable ones.
     A relay keeps the least of both over the cells below. At the pubend, what is below the least
     `released` may go. What lies between the two is kept for subscribers that are away; a policy may
-    end that early, by age or by size. What is not yet delivered everywhere is never released, so a
+    end that early, by age or by size. A policy may also keep a minimum for everybody, by age or by
+    size, though nobody needs it. What is not yet delivered everywhere is never released, so a
     subscriber that keeps up never sees a gap.
     The released part is a prefix of the log. Once it is chopped, durably, it is lost, and a
     questioner is told so. A prefix of silence alone is not released: nothing would be gained, and a
@@ -45,23 +46,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """When to give up on subscribers that are away. None: never."""
+    """When to give up on subscribers that are away (None: never), and what to keep for everybody,
+    subscribed or not (None: nothing). Where the two contradict each other, retention counts."""
 
     retention_time: int | None = None  # microseconds
     retention_bytes: int | None = None
+    keep_time: int | None = None  # microseconds
+    keep_bytes: int | None = None
+
+    @property
+    def needs_sizes(self) -> bool:
+        return self.retention_bytes is not None or self.keep_bytes is not None
 
 
 def lost_below(
-    released: int, delivered: int, now: Instant, policy: Policy, fitting_from: int = 0
+    released: int,
+    delivered: int,
+    now: Instant,
+    policy: Policy,
+    fitting_from: int = 0,
+    kept_from: int = 0,
 ) -> int:
-    """The end of the prefix to release: acknowledged by all, or too old, or too much.
+    """The end of the prefix to release: acknowledged by all and not to be kept, or too old, or too
+    much.
 
-    `fitting_from` is the start of the part of the log that is within `retention_bytes`.
+    `fitting_from` is the start of the part of the log that is within `retention_bytes`, `kept_from`
+    of the part that has `keep_bytes`.
     """
     early = fitting_from if policy.retention_bytes is not None else 0
     if policy.retention_time is not None:
         early = max(early, (now - policy.retention_time) << PUBEND_BITS)
-    return max(min(released, delivered), min(delivered, early))
+    free = min(released, delivered)
+    if policy.keep_time is not None:
+        free = min(free, max(0, now - policy.keep_time) << PUBEND_BITS)
+    if policy.keep_bytes is not None:
+        free = min(free, kept_from)
+    return max(free, min(delivered, early))
 
 
 class LogSize:
@@ -99,6 +119,11 @@ class LogSize:
         place = bisect_left(self._before, self._end - bytes_max, self._first)
         return self._ticks[min(place, len(self._ticks) - 1)]
 
+    def keeping_from(self, bytes_min: int) -> int:
+        """The latest tick from which on the log has `bytes_min` bytes, or all that it has."""
+        place = bisect_right(self._before, self._end - bytes_min, self._first) - 1
+        return self._ticks[place] if place >= self._first else 0
+
     def chop(self, tick: int) -> None:
         """Forget everything before `tick`; a batch goes with its last event."""
         place = bisect_right(self._ticks, tick, self._first) - 1
@@ -131,7 +156,14 @@ class Release:
         self.delivered = self.chop_end
         self.needed_from = self.chop_end  # no durable subscription needs anything below
         self.deadline: Instant | None = None
-        self._size = LogSize.of(store, stream) if policy.retention_bytes is not None else None
+        self._size = LogSize.of(store, stream) if policy.needs_sizes else None
+
+    def change(self, policy: Policy, now: Instant) -> None:
+        """Another policy counts from now on. What is released stays released."""
+        self.policy = policy
+        if policy.needs_sizes and self._size is None:
+            self._size = LogSize.of(self.store, self.stream)
+        self._arm(now)
 
     def append(self, first_tick: int, byte_count: int, now: Instant) -> None:
         """Note that events were logged from this tick on."""
@@ -158,10 +190,14 @@ class Release:
         self.deadline = None
         if self.next_chop_end > self.chop_end:  # one chop at a time
             return []
-        fitting_from = 0
+        fitting_from = kept_from = 0
         if self._size is not None and self.policy.retention_bytes is not None:
             fitting_from = self._size.fitting_from(self.policy.retention_bytes)
-        below = lost_below(self.needed_from, self.delivered, now, self.policy, fitting_from)
+        if self._size is not None and self.policy.keep_bytes is not None:
+            kept_from = self._size.keeping_from(self.policy.keep_bytes)
+        below = lost_below(
+            self.needed_from, self.delivered, now, self.policy, fitting_from, kept_from
+        )
         self.next_chop_end = max(self.chop_end, below)
         if self._has_events():
             done, failed = self.ended

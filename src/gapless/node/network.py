@@ -86,6 +86,10 @@ class Topic:
     """Counts creations and deletions of the name."""
     ordered: bool = False
     """Of a multicast topic: whether all subscribers get everything, in one order."""
+    keep_us: int | None = None
+    """Events that are younger than this are kept, subscribed or not."""
+    keep_bytes: int | None = None
+    """So are the newest, this many bytes for each pubend."""
 
     @property
     def label(self) -> TopicName:
@@ -339,12 +343,16 @@ def _cell(read: dict[str, Any]) -> Cell:
 
 
 def _topic(read: dict[str, Any]) -> Topic:
-    known = ("name", "pubends", "service", "ordered", "retention_seconds", "retention_bytes")
-    _only(read, "a topic", *known)
-    seconds, size = read.get("retention_seconds"), read.get("retention_bytes")
-    for name, value in (("retention_seconds", seconds), ("retention_bytes", size)):
+    limits = ("retention_seconds", "retention_bytes", "keep_seconds", "keep_bytes")
+    _only(read, "a topic", "name", "pubends", "service", "ordered", *limits)
+    for name in limits:
+        value = read.get(name)
         if value is not None and (not isinstance(value, int | float) or value <= 0):
             raise refuse(f"{name} = {value!r} is not above zero")
+    seconds, size, keep_seconds, keep_size = (read.get(name) for name in limits)
+    for kept, most in ((keep_seconds, seconds), (keep_size, size)):
+        if kept is not None and most is not None and kept > most:
+            raise refuse(f"a topic cannot keep {kept} and have a retention of {most}")
     service = read.get("service", "durable")
     hosts = read["pubends"] if service == "durable" else read.get("pubends", ())
     return Topic(
@@ -354,4 +362,6 @@ def _topic(read: dict[str, Any]) -> Topic:
         retention_us=None if seconds is None else int(seconds * 1_000_000),
         retention_bytes=None if size is None else int(size),
         ordered=_field(read, "ordered", bool, default=False),
+        keep_us=None if keep_seconds is None else int(keep_seconds * 1_000_000),
+        keep_bytes=None if keep_size is None else int(keep_size),
     )

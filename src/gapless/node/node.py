@@ -32,6 +32,7 @@ from gapless.core.identity import BrokerName, ClientName, Instant
 from gapless.core.messages import Made, Ping, Pong
 from gapless.core.portion import WHOLE, Portion
 from gapless.core.topic_messages import (
+    AlterTopic,
     CreateTopic,
     DeleteTopic,
     TopicNews,
@@ -262,7 +263,7 @@ class Node:
     def _from_client(self, sender: ClientName, message: Message, now: Instant) -> list[Effect]:
         if sender not in self.connections:
             raise ProtocolError(f"{sender!r} is not connected")
-        if isinstance(message, CreateTopic | DeleteTopic | TopicsQuery):
+        if isinstance(message, CreateTopic | AlterTopic | DeleteTopic | TopicsQuery):
             return self.topics.request(sender, message, now)
         service = self.services.service_of(sender, message)
         if service is not self.durable:

@@ -74,6 +74,10 @@ class Service(ABC):
         """A topic was deleted: end its subscriptions with this problem and remedy. The topic is
         still in the network."""
 
+    def alter(self, topic: Topic, now: Instant) -> None:
+        """The settings of a topic were changed; its name and its streams are the same."""
+        raise AssertionError(f"a topic of the {self.name} service has no settings: {topic}")
+
     # --- clients ---------------------------------------------------------------------------------
 
     @abstractmethod

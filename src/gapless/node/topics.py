@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from gapless.core.client_messages import Done, Refused
 from gapless.core.effects import NO_ROOM, Send
 from gapless.core.errors import ProtocolError, listed, quoted
@@ -19,6 +21,8 @@ from gapless.core.identity import TOPIC_NAMES, is_topic_name
 from gapless.core.lengths import NAME_BYTES_MAX
 from gapless.core.ticks import PUBEND_COUNT_MAX
 from gapless.core.topic_messages import (
+    UNCHANGED,
+    AlterTopic,
     CreateTopic,
     DeleteTopic,
     TopicEntry,
@@ -45,6 +49,12 @@ LIST_BYTES_MAX = 12 << 20
 
 REMEDY = "Create it again, or use another."
 
+TopicChange = CreateTopic | AlterTopic | DeleteTopic
+"""What the owner of a topic's name decides about."""
+
+SETTINGS = ("retention_us", "retention_bytes", "keep_us", "keep_bytes")
+"""The settings of a durable topic that may be changed."""
+
 
 class Topics:
     """The topics of one broker. See the module docstring."""
@@ -64,9 +74,14 @@ class Topics:
     # --- what clients ask for -------------------------------------------------------------------
 
     def request(
-        self, client: ClientName, message: CreateTopic | DeleteTopic | TopicsQuery, now: Instant
+        self,
+        client: ClientName,
+        message: CreateTopic | AlterTopic | DeleteTopic | TopicsQuery,
+        now: Instant,
     ) -> list[Effect]:
         match message:
+            case AlterTopic():
+                return self.alter(client, message, now)
             case CreateTopic():
                 return self.create(client, message, now)
             case DeleteTopic():
@@ -103,8 +118,35 @@ class Topics:
             message.retention_bytes,
             ordered=message.ordered,
             owner=asking.owner,
+            keep_us=message.keep_us,
+            keep_bytes=message.keep_bytes,
         )
         return forgotten + self._decide(client, message, entry, now, asking.who)
+
+    def alter(self, client: ClientName, message: AlterTopic, now: Instant) -> list[Effect]:
+        """Change the settings of a topic; every broker learns of it like of a new topic."""
+        catalogue, name = self.catalogue, message.name
+        if name in catalogue.static or self.network.joins:
+            problem = f"topic {quoted(name)} is one of the network file, or of another network"
+            return refuse(client, message, problem, "Change it there, and restart the brokers.")
+        if catalogue.owner(name) not in (None, catalogue.name):
+            return self._to_owner(client, message, name)
+        current = catalogue.live(name)
+        if current is None and name not in catalogue.writing:
+            remedy = "`gapless topic list` shows those that are there."
+            return refuse(client, message, f"there is no topic {quoted(name)}", remedy)
+        if current is None:
+            return self._later(client, message)
+        given = {field: getattr(message, field) for field in SETTINGS}
+        changes = {field: value for field, value in given.items() if value != UNCHANGED}
+        wanted = replace(current, **changes)
+        problem, remedy = limits_problem(wanted)
+        if problem:
+            return refuse(client, message, problem, remedy)
+        if wanted == current and name not in catalogue.writing:
+            return [Send(client, Done(message.request))]
+        wanted = replace(wanted, revision=current.revision + 1)
+        return self._decide(client, message, wanted, now)
 
     def _lack_of_room(self, owner: str, pubends: int, *, is_new: bool) -> str:
         """Why there may not be one more topic; empty if there may."""
@@ -153,7 +195,7 @@ class Topics:
             problem = "this broker joined a network, and decides about no topics"
             return problem, "Ask a broker that is in the network file."
         has_streams = message.pubends != 1 or bool(hosts)
-        is_kept = message.retention_us is not None or message.retention_bytes is not None
+        is_kept = any(getattr(message, field) is not None for field in SETTINGS)
         if message.service != "durable" and (has_streams or is_kept):
             problem = f"a topic of the {message.service} service stores nothing"
             return problem, "Leave pubends, hosts and retention out, or make it durable."
@@ -167,9 +209,9 @@ class Topics:
         if hosts and message.pubends not in (1, len(hosts)):  # 1: it was not said
             problem = f"{message.pubends} pubends and {len(hosts)} hosts contradict each other"
             return problem, "Name a host for each pubend, or leave one of the two out."
-        for limit in (message.retention_us, message.retention_bytes):
-            if limit is not None and limit <= 0:
-                return f"a retention of {limit} is not above zero", "Leave it out to keep all."
+        problem, remedy = limits_problem(message)
+        if problem:
+            return problem, remedy
         may = {cell.brokers[0].name for cell in self.network.cells if len(cell.brokers) == 1}
         if wrong := [host for host in hosts if host not in may]:
             return f"{quoted(wrong[0])} may host no pubend", f"Use some of: {listed(sorted(may))}."
@@ -182,22 +224,20 @@ class Topics:
             return ()
         return message.hosts or choose_hosts(self.network, message.name, message.pubends)
 
-    def _to_owner(
-        self, client: ClientName, message: CreateTopic | DeleteTopic, name: TopicName
-    ) -> list[Effect]:
+    def _to_owner(self, client: ClientName, message: TopicChange, name: TopicName) -> list[Effect]:
         owner = self.catalogue.owner(name)
         assert owner is not None
         problem = f"about topic {quoted(name)} the broker {owner!r} decides"
         return refuse_elsewhere(client, message, problem, [owner])
 
-    def _later(self, client: ClientName, message: CreateTopic | DeleteTopic) -> list[Effect]:
+    def _later(self, client: ClientName, message: TopicChange) -> list[Effect]:
         problem = f"topic {quoted(message.name)} cannot be decided about just now"
         return [Send(client, Refused(message.request, problem, "Try again.", retry=True))]
 
     def _decide(
         self,
         client: ClientName,
-        message: CreateTopic | DeleteTopic,
+        message: TopicChange,
         entry: TopicEntry,
         now: Instant,
         creator: str = "",
@@ -262,7 +302,12 @@ class Topics:
         for entry in entries:
             if entry.name in self.catalogue.static:
                 continue
-            if (old := self.network.topic.get(entry.name)) is not None:
+            old = self.network.topic.get(entry.name)
+            if old is not None and old.incarnation == entry.incarnation and not entry.is_deleted:
+                self.network.put_topic(topic_of(entry))
+                self.services[old.service].alter(topic_of(entry), now)
+                continue
+            if old is not None:
                 problem = f"topic {quoted(old.name)} was deleted"
                 effects += self.services[old.service].remove(old, problem, REMEDY, now)
                 self.network.drop_topic(old.name)
@@ -277,18 +322,34 @@ def refuse(client: ClientName, message: ClientRequest, problem: str, remedy: str
     return [Send(client, Refused(message.request, problem, remedy))]
 
 
+def limits_problem(wanted: CreateTopic | TopicEntry) -> tuple[str, str]:
+    """What is wrong with the settings of a topic, and the remedy; empty if nothing is."""
+    if wanted.service != "durable":
+        if any(getattr(wanted, field) is not None for field in SETTINGS):
+            return f"a topic of the {wanted.service} service stores nothing", "Use a durable topic."
+        return "", ""
+    for field in SETTINGS:
+        limit = getattr(wanted, field)
+        if limit is not None and limit <= 0:
+            what = "retention" if field.startswith("retention") else "minimum to keep"
+            return f"a {what} of {limit} is not above zero", "Leave it out to have none."
+    for kept, most, unit in (
+        (wanted.keep_us, wanted.retention_us, "microseconds"),
+        (wanted.keep_bytes, wanted.retention_bytes, "bytes"),
+    ):
+        if kept is not None and most is not None and kept > most:
+            problem = f"to keep {kept} {unit} and to have a retention of {most} is a contradiction"
+            return problem, "Keep at most what the retention allows."
+    return "", ""
+
+
 def how_it_differs(current: TopicEntry, wanted: CreateTopic) -> str:
     """Why the topic that is there is not what is asked for; empty if it is."""
     hosts = wanted.hosts or current.hosts[: wanted.pubends]
     if (current.service, current.ordered) == (wanted.service, wanted.ordered) != ("durable", False):
         return ""
     same_count = len(current.hosts) == (len(wanted.hosts) or wanted.pubends)
-    retention = (wanted.retention_us, wanted.retention_bytes)
-    if (
-        same_count
-        and hosts == current.hosts
-        and current.service == wanted.service
-        and retention == (current.retention_us, current.retention_bytes)
-    ):
+    are_same = all(getattr(current, field) == getattr(wanted, field) for field in SETTINGS)
+    if same_count and hosts == current.hosts and current.service == wanted.service and are_same:
         return ""
     return f"topic {quoted(current.name)} exists, but otherwise: {show_entry(current)}"

@@ -21,7 +21,7 @@ from gapless.testing.actors.founders import FounderPlan, draw_founders
 from gapless.testing.actors.job_plans import JobPlan, draw_jobs
 from gapless.testing.actors.operators import OperatorPlan, draw_operators
 from gapless.testing.links import LinkOptions
-from gapless.testing.shapes import draw_network, draw_retention, show_network
+from gapless.testing.shapes import draw_keeps, draw_network, draw_retention, show_network
 from gapless.testing.workload import draw_condition
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Options:
 def draw_options(seed: int, dice: random.Random, network: Network | None = None) -> Options:
     """Everything a run of this seed needs; the dice go on from there."""
     drawn = draw_network(dice)
-    network = network or draw_retention(dice, drawn)
+    network = network or draw_keeps(seed, draw_retention(dice, drawn))
     jobs, config = draw_jobs(seed, network, draw_config(dice))
     config = draw_work(seed, config)
     brokers = [broker.name for cell in network.cells for broker in cell.brokers]

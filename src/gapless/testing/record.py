@@ -225,6 +225,9 @@ class Record:
         """What is in the log though everyone who is attached has acknowledged it, and knows that
         this is durable: an acknowledgement may get lost like any message."""
         log, topic = self.logs[pubend], self.network.pubends[pubend].topic
+        settings = self.network.topic[topic]
+        if settings.keep_us is not None or settings.keep_bytes is not None:
+            return []
         attached = [each.named for each in self.live() if each.topic == topic and each.named]
         ends = [max(named.assured.get(pubend, 0), named.origin[pubend]) for named in attached]
         kept = log.between(log.chopped, min(ends, default=1 << 63))

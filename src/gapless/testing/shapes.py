@@ -6,14 +6,11 @@ pubends with those that host subscribers; roles are combined now and then.
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName, CellName, TopicName
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
-
-if TYPE_CHECKING:
-    import random
 
 LEAVES_MAX = 6
 
@@ -75,6 +72,21 @@ def draw_retention(dice: random.Random, network: Network) -> Network:
     return Network(cells=network.cells, topics=topics)
 
 
+def draw_keeps(seed: int, network: Network) -> Network:
+    """The same network, in which topics now and then keep events for everybody. Its dice are its
+    own."""
+    own = random.Random(f"keeps of {seed}")
+    topics = []
+    for topic in network.topics:
+        time, size = own.choice((50_000, 300_000)), own.choice((200, 1_000))
+        time, size = min(time, topic.retention_us or time), min(size, topic.retention_bytes or size)
+        keep_us = time if own.random() < 0.15 else None
+        topics.append(
+            replace(topic, keep_us=keep_us, keep_bytes=size if own.random() < 0.1 else None)
+        )
+    return Network(cells=network.cells, topics=tuple(topics))
+
+
 def cell(
     name: str, size: int, links: list[str] | None = None, *, subscribers: bool = False
 ) -> Cell:
@@ -104,4 +116,6 @@ def show_network(network: Network) -> str:
 def _retention(topic: Topic) -> str:
     time = "" if topic.retention_us is None else f"<{topic.retention_us // 1_000}ms"
     size = "" if topic.retention_bytes is None else f"<{topic.retention_bytes}B"
-    return time + size
+    keep_time = "" if topic.keep_us is None else f">{topic.keep_us // 1_000}ms"
+    keep_size = "" if topic.keep_bytes is None else f">{topic.keep_bytes}B"
+    return time + size + keep_time + keep_size

@@ -53,6 +53,7 @@ from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.roster_messages import Roster, RosterQuery, Strike
 from gapless.core.topic_messages import (
+    AlterTopic,
     CreateTopic,
     DeleteTopic,
     TopicList,
@@ -128,6 +129,7 @@ TOPICS: tuple[type[Message], ...] = (
     TopicList,
     TopicNews,
     TopicQuestion,
+    AlterTopic,
 )
 
 TRANSACTIONS: tuple[type[Message], ...] = (

@@ -55,6 +55,7 @@ from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, Re
 from gapless.core.roster_messages import Roster, RosterQuery, Strike
 from gapless.core.ticks import Span
 from gapless.core.topic_messages import (
+    AlterTopic,
     CreateTopic,
     DeleteTopic,
     TopicEntry,
@@ -90,6 +91,7 @@ NEEDING = [
     (Stage(TopicName("t"), 7, FEED, 1, "a", 0, publication().events), Right.PUBLISH),
     (CreateTopic(7, TopicName("t")), Right.CREATE),
     (DeleteTopic(7, TopicName("t")), Right.CREATE),
+    (AlterTopic(7, TopicName("t")), Right.CREATE),
     (Commit(TopicName("t"), 7, FEED, 1), Right.PUBLISH),
     (Abort(TopicName("t"), 7, FEED, 1), Right.PUBLISH),
     (ProducerQuery(TopicName("t"), 7, FEED), Right.PUBLISH),

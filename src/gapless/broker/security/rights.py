@@ -41,7 +41,7 @@ from gapless.core.errors import ProtocolError, UsageError, quoted
 from gapless.core.group_messages import Finish, Reject
 from gapless.core.range_messages import PositionsQuery, ReadRange
 from gapless.core.roster_messages import RosterQuery, Strike
-from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicList, TopicsQuery
+from gapless.core.topic_messages import AlterTopic, CreateTopic, DeleteTopic, TopicList, TopicsQuery
 from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ NEEDS: dict[type[Message], Need | None] = {
     RetireBroker: Need(Right.ADMINISTER, EVERYTHING),
     CreateTopic: Need(Right.CREATE, "name"),
     DeleteTopic: Need(Right.CREATE, "name"),
+    AlterTopic: Need(Right.CREATE, "name"),
     TopicsQuery: None,  # whoever asks is shown those it has any right on: `visible`
 }
 """None: whoever is connected may send it."""

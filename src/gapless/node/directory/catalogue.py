@@ -64,6 +64,9 @@ NEWS_ENTRIES_MAX = 500
 NEWS_BYTES_MAX = 1 << 20
 """Entries in one message, and about their bytes; more go into several."""
 
+LATER_FIELDS = {"ordered": False, "keep_us": None, "keep_bytes": None, "revision": 0}
+"""Fields of an entry that came later, and what they are where an entry does not have them."""
+
 ASKED_MAX = 1_000
 """Names about which we asked an owner lately, or got a no; beyond it the oldest is forgotten."""
 
@@ -201,7 +204,7 @@ class Catalogue:
         """Does the entry say more than ours? Of one incarnation there is one, unless an owner lost
         its disk; then all choose the same of the two."""
         old = self.entries.get(entry.name)
-        return old is None or (entry.incarnation, encode(entry)) > (old.incarnation, encode(old))
+        return old is None or rank(entry) > rank(old)
 
     # --- decided here ---------------------------------------------------------------------------
 
@@ -380,6 +383,8 @@ def topic_of(entry: TopicEntry) -> Topic:
         entry.retention_bytes,
         entry.incarnation,
         entry.ordered,
+        entry.keep_us,
+        entry.keep_bytes,
     )
 
 
@@ -392,15 +397,23 @@ def entry_of(topic: Topic) -> TopicEntry:
         topic.retention_us,
         topic.retention_bytes,
         ordered=topic.ordered,
+        keep_us=topic.keep_us,
+        keep_bytes=topic.keep_bytes,
     )
+
+
+def rank(entry: TopicEntry) -> tuple[int, int, bytes]:
+    """Of two entries of one name, the one with the greater rank holds."""
+    return entry.incarnation, entry.revision, encode(entry)
 
 
 def encode(entry: TopicEntry) -> bytes:
     """What a topic is. What came later is left out where it says nothing, and what does not matter
     to others always: digests of all versions are alike."""
     fields = asdict(entry)
-    if not entry.ordered:
-        del fields["ordered"]
+    for name, default in LATER_FIELDS.items():
+        if fields[name] == default:
+            del fields[name]
     del fields["owner"], fields["deleted_us"]
     return json.dumps(fields, sort_keys=True).encode()
 
@@ -432,6 +445,8 @@ def show_entry(entry: TopicEntry) -> str:
         "ordered" if entry.ordered else "",
         f"retention {entry.retention_us / 1e6:g} s" if entry.retention_us else "",
         f"retention {entry.retention_bytes} bytes" if entry.retention_bytes else "",
+        f"keeps {entry.keep_us / 1e6:g} s" if entry.keep_us else "",
+        f"keeps {entry.keep_bytes} bytes" if entry.keep_bytes else "",
     ]
     hosts = listed(entry.hosts)
     parts = (entry.service, f"{len(entry.hosts)} pubends at {hosts}" if hosts else "", *kept)

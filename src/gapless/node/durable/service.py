@@ -200,6 +200,9 @@ class DurableService(Service):
         survivors = self.named.survivors(topic.name)
         return interest.begin(now, survivors) if interest is not None else []
 
+    def alter(self, topic: Topic, now: Instant) -> None:
+        self.streams.alter(topic, now)
+
     def remove(self, topic: Topic, problem: str, remedy: str, now: Instant) -> list[Effect]:
         effects: list[Effect] = []
         for pubend in topic.pubends:

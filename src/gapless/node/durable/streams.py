@@ -19,6 +19,8 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from gapless.core.broker_messages import (
     Ack,
     AckExpected,
@@ -31,6 +33,7 @@ from gapless.core.broker_messages import (
     StartQuery,
     StartReply,
 )
+from gapless.core.client_messages import Receipt
 from gapless.core.effects import Effect, Send
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import Instant
@@ -152,11 +155,17 @@ class Streams:
 
     def _make_pubend(self, pubend: PubendEntry, topic: Topic, now: Instant) -> Pubend:
         """A pubend that this broker hosts, as its disk has it."""
-        policy = Policy(retention_time=topic.retention_us, retention_bytes=topic.retention_bytes)
         disk = DiskHistory(self.seal.is_copy, is_hearing=bool(self.promises.keepers))
         return self.parts.pubend(
-            pubend.name, pubend.number, self._store, self.config, now, policy, disk
+            pubend.name, pubend.number, self._store, self.config, now, policy_of(topic), disk
         )
+
+    def alter(self, topic: Topic, now: Instant) -> None:
+        """The settings of a topic were changed."""
+        for pubend in topic.pubends:
+            if (hosted := self.pubends.get(pubend.name)) is not None:
+                hosted.release.change(policy_of(topic), now)
+        self.pubends.touch()
 
     def remove(self, topic: Topic) -> None:
         self.merges.pop(topic.name, None)
@@ -575,7 +584,20 @@ class Streams:
             for query in queries:
                 if query.pubend in self.pubends:  # else its topic was deleted meanwhile
                     effects += self.receive_start_query(query, now)
+        if self._is_unheard(message.pubend):
+            effects = [mark_unheard(each) for each in effects]
         return effects + self.carry(self.spread(knowledge, now), now)
+
+    def _is_unheard(self, pubend: PubendName) -> bool:
+        """Does nobody in the network subscribe to the topic, and does it keep nothing?"""
+        topic = self.network.topic[self.network.pubends[pubend].topic]
+        if topic.keep_us is not None or topic.keep_bytes is not None:
+            return False
+        wants = self.subscribers.wants
+        if wants(topic.name, "publisher") or wants(topic.name, "total"):
+            return False
+        interest = self.interests.by_topic.get(topic.name)
+        return not self.routing.peers or (interest is not None and interest.is_unwanted)
 
     def staged(self, message: Staged, now: Instant) -> list[Effect]:
         pubend = self.pubends.get(message.pubend)
@@ -744,3 +766,20 @@ class Streams:
         wanted = {topic for topic, order in self.subscribers.audiences if order == "total"}
         assert set(self.merges) == wanted, "I1"
         assert self.attachments.catch_ups.logs.keys() == self.pubends.keys(), "I2"
+
+
+def mark_unheard(effect: Effect) -> Effect:
+    """Tell a publisher that nobody gets its events, nor ever will."""
+    if isinstance(effect, Send) and isinstance(effect.message, Receipt):
+        return Send(effect.to, structs.replace(effect.message, unheard=True))
+    return effect
+
+
+def policy_of(topic: Topic) -> Policy:
+    """How much of its logs a topic keeps."""
+    return Policy(
+        retention_time=topic.retention_us,
+        retention_bytes=topic.retention_bytes,
+        keep_time=topic.keep_us,
+        keep_bytes=topic.keep_bytes,
+    )

@@ -328,6 +328,14 @@ class TopicInterest:
         return knowledge if knowledge.digest == digest else replace(knowledge, digest=digest)
 
     @property
+    def is_unwanted(self) -> bool:
+        """At a host: does no neighbour want anything, as far as is known here?"""
+        if self.stamp is None or not self.stamp.is_in_use:
+            return False
+        below = self.branches.get(None)
+        return below is None or all(not child.conditions for child in below.children.values())
+
+    @property
     def digest(self) -> int:
         """Of the vector in use here, where the topic has a pubend; 0: there is none."""
         assert self.stamp is not None

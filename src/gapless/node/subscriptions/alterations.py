@@ -54,27 +54,27 @@ if TYPE_CHECKING:
     from gapless.node.delivery.session import Session
     from gapless.node.subscriptions.attachments import Attachments
 
-Key = tuple[str, int]
-"""A client, or what stands in its place, and the number of a subscription."""
-
 ALTERING = ClientName("@altering")
 """In place of a client: the number is that of a durable subscription that gets this condition."""
 
 
-class Interest(Protocol):
-    """What is wanted of one topic at this broker (`node/durable/topic_interest.py`)."""
+class ConditionStarts(Protocol):
+    """What is wanted of one topic, and from where on it all gets here."""
 
-    def rename(self, key: Key, other: Key) -> None: ...
-    def start_of(self, key: Key) -> dict[PubendName, int] | None: ...
+    def start_of(self, key: tuple[str, int]) -> dict[PubendName, int] | None: ...
+    def rename(self, key: tuple[str, int], other: tuple[str, int]) -> None: ...
 
 
 class Interests(Protocol):
-    """What is wanted of all topics at this broker (`node/durable/interest_table.py`)."""
+    """What is wanted of all topics; see `node.durable.interest_table`."""
 
     @property
-    def by_topic(self) -> Mapping[TopicName, Interest]: ...
-    def subscribe(self, topic: TopicName, key: Key, condition: Filter, now: Instant) -> None: ...
-    def unsubscribe(self, topic: TopicName, key: Key, now: Instant) -> None: ...
+    def by_topic(self) -> Mapping[TopicName, ConditionStarts]: ...
+
+    def subscribe(
+        self, topic: TopicName, key: tuple[str, int], condition: Filter, now: Instant
+    ) -> None: ...
+    def unsubscribe(self, topic: TopicName, key: tuple[str, int], now: Instant) -> None: ...
 
 
 class AlterationPersisted(Message, frozen=True):

@@ -115,6 +115,9 @@ class Releases(Checker):
         if pubend not in self.record.logs:
             return  # of a topic without events, which was deleted
         log, topic = self.record.logs[pubend], self.record.network.pubends[pubend].topic
+        gone = log.between(log.chopped, index)
+        if gone and not self._is_given_up(broker, pubend, gone):
+            self._check_kept(broker, pubend, gone)
         for (holder, name), kept in self._kept.items():
             if not self.record.is_of(name, topic):
                 continue
@@ -126,6 +129,23 @@ class Releases(Checker):
                     f"not acknowledged {show_tick(gone[0])}"
                 )
             self.record.early_releases += bool(gone)
+
+    def _check_kept(self, broker: Broker, pubend: PubendName, gone: list[int]) -> None:
+        """What the topic keeps for everybody is there, whoever has acknowledged it."""
+        log = self.record.logs[pubend]
+        policy = self.record.network.topic[self.record.network.pubends[pubend].topic]
+        young = broker.now - (policy.keep_us or 0)
+        is_timed = policy.keep_us is not None and not broker.clock_jumps
+        if is_timed and gone[-1] >> PUBEND_BITS >= young:
+            raise self.violated(
+                f"{broker.name} chops {pubend} {show_tick(gone[-1])}, which is younger than "
+                f"{policy.keep_us} µs"
+            )
+        left = sum(len(log.events[tick]) for tick in log.between(gone[-1] + 1, 1 << 63))
+        if policy.keep_bytes is not None and left < policy.keep_bytes:
+            raise self.violated(
+                f"{broker.name} leaves {left} bytes of {pubend}, which keeps {policy.keep_bytes}"
+            )
 
     def _is_given_up(self, broker: Broker, pubend: PubendName, gone: list[int]) -> bool:
         """Does the topic's policy let these go before they are acknowledged?"""
