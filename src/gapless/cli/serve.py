@@ -111,12 +111,14 @@ MqttJson = Annotated[
 ]
 
 
+ListenAddress = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Where clients connect; port 0 is any free port.")
+]
+
+
 def serve(
     topic: Topics = None,
-    listen: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="Where clients connect; port 0 is any free port."),
-    ] = "127.0.0.1:7117",
+    listen: ListenAddress = "127.0.0.1:7117",
     admin: AdminAddress = "127.0.0.1:7118",
     admin_host: AdminHosts = None,
     metrics_open: MetricsOpen = False,
@@ -145,8 +147,7 @@ def serve(
     gapless subscribe trades "price > 90"
     gapless publish trades symbol=IBM price=92.5
 
-    Ctrl-C stops the broker in order. After a crash, start it again: nothing that was acknowledged
-    is lost.
+    Ctrl-C stops the broker in order. After a crash start it again: what was confirmed is there.
 
     \b
     gapless store init URL                                    once, then on two machines:
@@ -173,10 +174,10 @@ def serve(
         insecure=insecure,
         security_folder=security.parent if security else Path(),
     )
-    own = BrokerName(name)
+    own, table = BrokerName(name), read_table(security) if security else None
     run(
         own,
-        single_network(topic or (), read_table(security) if security else None, own),
+        single_network(topic or (), table, own),
         settings,
         config=node,
         log_json=log_json,

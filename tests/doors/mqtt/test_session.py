@@ -17,7 +17,7 @@ from gapless.doors.mqtt.packets import (
     encode,
 )
 from gapless.doors.mqtt.session import (
-    Finish,
+    FinishDelivery,
     Key,
     MqttSession,
     PersistFacts,
@@ -63,8 +63,10 @@ def test_a_released_event_is_not_sent_again_after_a_restart() -> None:
     session.recover(KEY, 9, is_released=True)
     assert session.deliver(MqttMessage("t", b"x", 2), {}, KEY, T, 0.0) == []
     done = session.receive(AnswerPacket(Kind.PUBCOMP, 9), 0.0)
-    assert done == [Finish(KEY, ("t",))]
-    assert session.deliver(MqttMessage("t", b"x", 2), {}, KEY, T, 0.0) == [Finish(KEY, ("t",))]
+    assert done == [FinishDelivery(KEY, ("t",))]
+    assert session.deliver(MqttMessage("t", b"x", 2), {}, KEY, T, 0.0) == [
+        FinishDelivery(KEY, ("t",))
+    ]
 
 
 def test_an_event_that_was_sent_goes_out_under_its_number_after_a_restart() -> None:

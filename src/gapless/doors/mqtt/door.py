@@ -40,7 +40,7 @@ from gapless.doors.mqtt.mapping import (
 from gapless.doors.mqtt.packets import ConnectPacket, connack
 from gapless.doors.mqtt.retained import Retained
 from gapless.doors.mqtt.session import Key, MqttSession, TopicSubscription
-from gapless.doors.mqtt.sources import Feed, Group, Source
+from gapless.doors.mqtt.sources import SharedFeed, Group, Source
 from gapless.filters import Filter
 from gapless.version import __version__
 
@@ -116,7 +116,7 @@ class Door:
         self._hosts: dict[str, Host] = {}
         self._connections: set[MqttConnection] = set()
         self._clients: dict[str, asyncio.Task[Client]] = {}
-        self._feeds: dict[tuple[int, str, str], Feed] = {}
+        self._feeds: dict[tuple[int, str, str], SharedFeed] = {}
         self._groups: dict[tuple[str, str, str], Group] = {}
         self._unsure: dict[str, dict[int, tuple[int, str]]] = {}
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # with how many wait or have it
@@ -463,12 +463,12 @@ class Door:
 
     # --- what sessions share ---------------------------------------------------------------------
 
-    async def feed(self, client: Client, topic: str, condition: str) -> Feed:
+    async def feed(self, client: Client, topic: str, condition: str) -> SharedFeed:
         """The shared subscription of this condition, begun; raises why it cannot be."""
         key = (id(client), topic, condition)
         feed = self._feeds.get(key)
         if feed is None or feed.is_over:
-            feed = self._feeds[key] = Feed(client, topic, condition)
+            feed = self._feeds[key] = SharedFeed(client, topic, condition)
         try:
             await feed.begun()
         except GaplessError:
@@ -477,7 +477,7 @@ class Door:
             raise
         return feed
 
-    def leave_feed(self, feed: Feed, host: Host, name: str) -> None:
+    def leave_feed(self, feed: SharedFeed, host: Host, name: str) -> None:
         if feed.leave(host, name):
             for key, each in list(self._feeds.items()):
                 if each is feed:

@@ -28,7 +28,7 @@ from gapless.doors.mqtt.session import (
     Close,
     DropFilters,
     End,
-    Finish,
+    FinishDelivery,
     MqttSession,
     PersistFacts,
     SendBytes,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from gapless.doors.mqtt.journal import DoorJournal
     from gapless.doors.mqtt.retained import Retained
     from gapless.doors.mqtt.session import Action, Key
-    from gapless.doors.mqtt.sources import Feed, Group
+    from gapless.doors.mqtt.sources import SharedFeed, Group
 
 BATCH_EVENTS_MAX = 256
 BATCH_BYTES_MAX = 1 << 20
@@ -96,9 +96,9 @@ class SharedState(Protocol):
     def note(self, topic: str, message: MqttMessage, receipt: Receipt | None) -> None: ...
     def positions(self) -> Mapping[str, int]: ...
     def send_retained(self, host: Host, subscription: TopicSubscription) -> None: ...
-    def leave_feed(self, feed: Feed, host: Host, name: str) -> None: ...
+    def leave_feed(self, feed: SharedFeed, host: Host, name: str) -> None: ...
     async def read_claims(self) -> None: ...
-    async def feed(self, client: Client, topic: str, condition: str) -> Feed: ...
+    async def feed(self, client: Client, topic: str, condition: str) -> SharedFeed: ...
     async def group(
         self, key: tuple[str, str, str], topic: str, condition: str, client: Client
     ) -> Group: ...
@@ -118,7 +118,7 @@ class Host:
         self._client: Client | None = None
         self._sources: dict[str, Source] = {}
         self._takers: dict[str, SessionTaker] = {}
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, SharedFeed] = {}
         self._groups: dict[str, Group] = {}
         self._publishers: dict[str, Publisher] = {}
         self._work: deque[StoreMessage | WishFilters | DropFilters] = deque()
@@ -234,7 +234,7 @@ class Host:
                 case SendBytes(data):
                     if self.peer is not None:
                         self.peer.write(data)
-                case Finish(key, filters):
+                case FinishDelivery(key, filters):
                     self._finish(key, filters)
                 case StoreMessage() | WishFilters() | DropFilters():
                     self._add_work(action)

@@ -124,7 +124,7 @@ class DropFilters(NamedTuple):
     packet: UnsubscribePacket
 
 
-class Finish(NamedTuple):
+class FinishDelivery(NamedTuple):
     """The client has the event, as far as these subscriptions are concerned."""
 
     key: Key
@@ -154,7 +154,7 @@ Action = (
     | StoreMessage
     | WishFilters
     | DropFilters
-    | Finish
+    | FinishDelivery
     | PersistFacts
     | Testament
     | End
@@ -555,7 +555,7 @@ class MqttSession:
         if key in self._events:
             return self._again(message, key, subscription, now_s)
         if is_repeat:
-            return [Finish(key, (name,))]
+            return [FinishDelivery(key, (name,))]
         wanted = self._wanted(message, attributes, subscription)
         if len(wanted) > 1:
             self._expect(key, name, [each.filter for each in wanted])
@@ -563,13 +563,13 @@ class MqttSession:
             wanted = [each for each in wanted if not each.no_local]
         own = self.connection
         if not wanted or own is None or message.has_expired(now_s):
-            return [Finish(key, (name,))]
+            return [FinishDelivery(key, (name,))]
         qos = min(message.qos, max(each.qos for each in wanted))
         retain = message.retain and any(each.as_published for each in wanted)
         identifiers = tuple(each.identifier for each in wanted if each.identifier)
         if not qos:
             sent = self._send_now(message, retain, identifiers, now_s)
-            return [*sent, Finish(key, (name,))]
+            return [*sent, FinishDelivery(key, (name,))]
         return self._admit(Queued(message, qos, retain, identifiers, key, (name,)), now_s)
 
     def _wanted(
@@ -606,7 +606,7 @@ class MqttSession:
         again because the client or the broker has come back."""
         name, found = subscription.filter, self._events[key]
         if found is None:
-            return [Finish(key, (name,))]
+            return [FinishDelivery(key, (name,))]
         if name not in found.filters:
             found.filters = (*found.filters, name)
         if found.content is not None or found.is_released:
@@ -671,12 +671,12 @@ class MqttSession:
                 self._events[found.key] = None  # until the broker has released it: `released`
             else:
                 del self._events[found.key]
-            actions.append(Finish(found.key, found.filters))
+            actions.append(FinishDelivery(found.key, found.filters))
         while self._queue and len(self.outgoing) < self._window:
             item = self._queue.popleft()
             if item.message.has_expired(now_s):
                 if item.key is not None:
-                    actions.append(Finish(item.key, item.filters))
+                    actions.append(FinishDelivery(item.key, item.filters))
                 continue
             actions += self._begin(item, now_s)
         return actions
