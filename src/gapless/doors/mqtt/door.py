@@ -40,7 +40,7 @@ from gapless.doors.mqtt.mapping import (
 from gapless.doors.mqtt.packets import ConnectPacket, connack
 from gapless.doors.mqtt.retained import Retained
 from gapless.doors.mqtt.session import Key, MqttSession, TopicSubscription
-from gapless.doors.mqtt.sources import SharedFeed, Group, Source
+from gapless.doors.mqtt.sources import Group, SharedFeed, Source
 from gapless.filters import Filter
 from gapless.version import __version__
 

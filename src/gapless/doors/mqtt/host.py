@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from gapless.doors.mqtt.journal import DoorJournal
     from gapless.doors.mqtt.retained import Retained
     from gapless.doors.mqtt.session import Action, Key
-    from gapless.doors.mqtt.sources import SharedFeed, Group
+    from gapless.doors.mqtt.sources import Group, SharedFeed
 
 BATCH_EVENTS_MAX = 256
 BATCH_BYTES_MAX = 1 << 20

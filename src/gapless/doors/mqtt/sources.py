@@ -1,7 +1,7 @@
 """Where a session's messages come from: gapless subscriptions, read by tasks.
 
 Theory of operation
-    `SharedFeed`: an anonymous subscription that all clean sessions with the same rights and the same
+    `SharedFeed`: an anonymous subscription that all clean sessions with the same rights and
     condition share; each event is decoded once, and handed to every member. A member that cannot
     keep up is not waited for: the session drops QoS 0, and ends where QoS 1 or 2 pile up.
     `Source`: the named subscription of one filter of one durable session. It is read while the
