@@ -301,7 +301,7 @@ class Broker:
             )
             self.admin_address = self._admin.address if self._admin else None
             if self._admin is None:
-                self.admin_problem = "gapless[console] is not installed"
+                self.admin_problem = "gapless[broker] is not installed"
             elif at[1] and parse_address(self._admin.address)[1] != at[1]:
                 wanted = show_endpoint(*at)
                 self.admin_problem = f"{wanted} is in use"

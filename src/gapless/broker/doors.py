@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BACKLOG = 128
 """Connections that the system holds until they are taken."""
 
-MISSING = "pip install gapless[console]"
+MISSING = "pip install 'gapless[broker]'"
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """By the address that listens everywhere: where its own process reaches it."""
 
