@@ -50,6 +50,10 @@ Formers = Annotated[tuple[Former, ...], msgspec.Meta(max_length=FORMERS_MAX)]
 UNKNOWN = -1
 """In place of a count: the client has never been attached to the subscription."""
 
+ALTERED_MAX = 1 << 32
+"""More changes of a condition than clients can make: what is counted on from here fits brokers'
+messages."""
+
 
 class Publish(Message, frozen=True):
     """Events for a topic. A named publisher numbers them, `sequence` is that of the first, and says
@@ -169,6 +173,8 @@ class Subscribe(Message, frozen=True):
             raise ValueError("only a named subscription starts elsewhere than now")
         if not 0 <= self.subscription <= TICK_MAX or self.moves < 0:
             raise ValueError("subscriptions are numbered from 0, within 63 bits; so are moves")
+        if not UNKNOWN <= self.altered <= ALTERED_MAX:
+            raise ValueError(f"no condition changes more than {ALTERED_MAX} times")
         check_ticks(self.token or {})
         for former in self.former:
             check_ticks(former.until)
