@@ -74,6 +74,7 @@ KEPT = [
     (81, 47),  # a hold that waits for the epoch to be durable, while its topic is deleted
     (82, 2877),  # published to a root that has the topic's record, but no group yet
     (79, 1280),  # a start under an old claim, while the next life of the name is being written
+    (20261119, 875),  # another topic of the same incarnation
     (20261118, 80),  # a count of changes beyond what brokers can tell each other
 ]
 """Episodes that found something once: seed, and number."""

@@ -303,9 +303,10 @@ class Topics:
             if entry.name in self.catalogue.static:
                 continue
             old = self.network.topic.get(entry.name)
-            if old is not None and old.incarnation == entry.incarnation and not entry.is_deleted:
+            if old is not None and not entry.is_deleted and has_same_pubends(old, topic_of(entry)):
                 self.network.put_topic(topic_of(entry))
-                self.services[old.service].alter(topic_of(entry), now)
+                if old.service == "durable":  # topics of other services have no settings
+                    self.services[old.service].alter(topic_of(entry), now)
                 continue
             if old is not None:
                 problem = f"topic {quoted(old.name)} was deleted"
@@ -316,6 +317,13 @@ class Topics:
                 self.network.put_topic(topic)
                 effects += self.services[topic.service].add(topic, now)
         return effects
+
+
+def has_same_pubends(old: Topic, new: Topic) -> bool:
+    """Is it the same topic, perhaps with other settings? An owner that lost its disk may have made
+    another one of the same incarnation."""
+    places = [(each.incarnation, each.service, each.hosts, each.ordered) for each in (old, new)]
+    return places[0] == places[1]
 
 
 def refuse(client: ClientName, message: ClientRequest, problem: str, remedy: str) -> list[Effect]:
