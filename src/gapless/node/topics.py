@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gapless.core.topic_messages import TopicNews, TopicQuestion
     from gapless.node.delivery.connections import ClientConnections
     from gapless.node.directory.catalogue import Catalogue, EntryPersisted
+    from gapless.node.network import Topic
     from gapless.node.redirect import ClientRequest
     from gapless.node.service import Service
 
