@@ -109,7 +109,7 @@ def digest(path: Path) -> str:
 
 
 def make_environment(base: str, folder: Path, requirement: str) -> Path:
-    run(base, "-m", "venv", folder)
+    run(base, "-m", "venv", "--copies", folder)  # a link may lead where only this user may go
     python = folder / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
         "-c", CONSTRAINTS, requirement)  # fmt: skip
