@@ -46,6 +46,17 @@ def test_nothing_leaves_before_the_clock_s_bound_is_durable() -> None:
     assert isinstance(state, SubscriptionState)
 
 
+def test_a_first_time_is_not_shown_before_it_is_durable() -> None:
+    """It depends on the broker's clock, which may be earlier after a crash."""
+    leaf = Leaf(BrokerName("l"), CellName("L"), (CellName("m"),), MemoryVolume(), TIMING, first=900)
+    write = first_write(leaf)
+    assert leaf.receive_nack(BrokerName("m1"), Instant(0), 850) == []
+    leaf.check()
+    [state] = done(leaf, write)
+    assert isinstance(state, SubscriptionState)
+    assert state.vector == {"l": 899}
+
+
 def test_a_bound_without_room_is_tried_again() -> None:
     leaf = make_leaf(MemoryVolume())
     write = first_write(leaf)

@@ -22,7 +22,7 @@ def test_some_seeds_have_founders_and_drawing_them_changes_nothing_else() -> Non
     assert again.getstate() == state
 
 
-@pytest.mark.parametrize("seed", [3, 16, 43])
+@pytest.mark.parametrize("seed", [3, 26, 43])
 def test_topics_that_are_founded_in_a_run_keep_all_promises(seed: int) -> None:
     outcome = simulate(seed)
     assert outcome.violation == ""

@@ -36,7 +36,7 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "ignores-laggards": ((*STRICT, "no gap"), (7, 16)),
     "trusts-stale-filter": ("no gap", (134, 101)),
     "starts-too-early": ("no gap", (39, 10)),
-    "ignores-constraint": ("no gap", (14, 6)),
+    "ignores-constraint": ("no gap", (94, 14, 6)),
     "reuses-clock": (("tables are right", "everything arrives"), (17, 6)),
     "forgets-stamp": ("no gap", (37, 28)),
     "never-repeats": (("everything arrives", "tables are right"), (48, 0)),

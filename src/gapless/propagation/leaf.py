@@ -7,8 +7,9 @@ Theory of operation
     a subscription starts with the last of its conjunctions. Delivery may begin with the first
     message whose vector has come that far.
     The clock must never show a time twice. So a bound on it is persisted ahead of need, and nothing
-    leaves under a time beyond the durable bound. A restart continues after the bound, sends the
-    state of the subscriptions that survived, and moves on.
+    leaves under a time beyond the durable bound, not even under a first time, which depends on the
+    broker's clock. A restart continues after the bound, sends the state of the subscriptions that
+    survived, and moves on.
     If a change got lost, messages keep coming with an older vector; then the leaf sends its state.
     A broker may ask for a time that has not come: it has lost what it knew of this leaf (`stamp`),
     and brokers in between may know less than it knew. So the clock moves on to that time, and the
@@ -81,8 +82,8 @@ class Leaf:
         self.upstream = upstream
         self.timing = timing
         known = store.get(VIRTUAL_TIMES, self.key)
-        self.bound = int.from_bytes(known, "little") if known else first - 1
-        self.clock = self.bound + 1
+        self.bound = int.from_bytes(known, "little") if known else 0
+        self.clock = self.bound + 1 if known else first
         self._is_back = known is not None
         self.graph = ConjunctionGraph()
         self.starts: dict[str, int] = {}

@@ -51,7 +51,7 @@ from gapless.testing.checkers.order import InOrder
 from gapless.testing.checkers.start_points import StartPoints
 from gapless.testing.checkers.total_order import TotalOrder
 from gapless.testing.memory_volume import MemoryVolume
-from gapless.testing.named import Named
+from gapless.testing.named import Conditions, Named
 from gapless.testing.record import Publication, Record, Subscription, Violation
 from gapless.testing.trace import show_tick
 from gapless.testing.watch import LOG, Watch
@@ -205,7 +205,10 @@ class Replay:
     # --- subscribers -----------------------------------------------------------------------------
 
     def see(self, journal: SubscriberJournal) -> None:
-        named = Named(name=SubscriptionName(journal.name)) if journal.name else None
+        named = None
+        if journal.name:
+            conditions = Conditions(journal.condition)
+            named = Named(name=SubscriptionName(journal.name), conditions=conditions)
         for session in journal.sessions:
             self._see(journal, session, named)
 

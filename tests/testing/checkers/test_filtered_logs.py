@@ -19,11 +19,12 @@ class FilteredDisk(Facts):
         super().__init__()
         self.log(10, 20, 30, 40)
         since = {"number": 7, "topic": "t", "condition": "price > 15", "since": {PUBEND: 5}}
+        unchanged = {"altered": 0, "former": []}
         encoded = tuple(pack("<IIq", 1, 7, previous) for _, previous in records)
         ticks = tuple(tick for tick, _ in records)
         self.host.store.commit(
             [
-                Put("durable", NAME, json.dumps(since).encode()),
+                Put("durable", NAME, json.dumps(since | unchanged).encode()),
                 Put("delivered", PUBEND, (31).to_bytes(8, "little")),
                 Append(f"filtered/{PUBEND}", ticks, encoded),
             ]
