@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.core.effects import Delete
 from gapless.core.identity import BrokerName
 from gapless.node.config import MILLISECOND
 from gapless.node.parts import Parts
@@ -30,11 +29,7 @@ RELAYS = ("ma", "mb")
 def lose_stamp(play: Play) -> None:
     """At the host, which comes back at once."""
     play.crash(P)
-    volume = play.world.processes[P].disk.volume
-    volume.reopen()
-    known = volume.items(STAMPS)
-    assert known
-    volume.commit([Delete(STAMPS, source) for source in known])
+    play.world.processes[P].disk.lose(STAMPS)
     play.restart(P)
 
 
