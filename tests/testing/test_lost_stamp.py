@@ -1,5 +1,8 @@
-"""A host that begins with an empty disk does not know what it must not filter, and filters nothing
-until every leaf has told it; whoever else has forgotten, missed something or is away."""
+"""A host that has lost its stamp does not know what it must not filter, and filters nothing until
+every leaf has told it; whoever else has forgotten, missed something or is away.
+
+It has its log, and knows when its pubends were born: with a whole disk it would lose these too, and
+tell everybody of a gap, behind which an event that is filtered by mistake could hide."""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ import pytest
 from gapless.core.identity import BrokerName
 from gapless.node.config import MILLISECOND
 from gapless.node.parts import Parts
-from gapless.propagation.stamp import Stamp
-from gapless.testing.memory_volume import MemoryVolume
+from gapless.propagation.stamp import STAMPS, Stamp
 from gapless.testing.planted.faults import parts_with
 from gapless.testing.record import Violation
 from tests.testing.cast import A_WHILE, P, Play, tree
@@ -24,18 +26,18 @@ if TYPE_CHECKING:
 RELAYS = ("ma", "mb")
 
 
-def lose_disk(play: Play) -> None:
-    """Of the host, which comes back at once."""
+def lose_stamp(play: Play) -> None:
+    """At the host, which comes back at once."""
     play.crash(P)
-    play.world.processes[P].disk.volume = MemoryVolume()
+    play.world.processes[P].disk.lose(STAMPS)
     play.restart(P)
 
 
 # --- who remembers for it -------------------------------------------------------------------------
 
 
-def host_loses_disk(*forgetful: str, wait: int = 0, parts: Parts | None = None) -> Play:
-    """A subscription has started; its host loses its disk, these relays restart, and after a while
+def host_loses_stamp(*forgetful: str, wait: int = 0, parts: Parts | None = None) -> Play:
+    """A subscription has started; its host loses its stamp, these relays restart, and after a while
     (at once: before it has heard of anybody) it publishes."""
     play = Play(tree(2, "s"), parts)
     play.subscribe("s", "price > 5")
@@ -43,7 +45,7 @@ def host_loses_disk(*forgetful: str, wait: int = 0, parts: Parts | None = None) 
     for relay in forgetful:
         play.crash(relay)
         play.restart(relay)
-    lose_disk(play)
+    lose_stamp(play)
     play.run(wait)
     play.publish(P, 7)
     play.run(10 * MILLISECOND)
@@ -57,7 +59,7 @@ def host_loses_disk(*forgetful: str, wait: int = 0, parts: Parts | None = None) 
 def test_nothing_is_filtered_before_the_leaf_was_heard_again(
     forgetful: tuple[str, ...], wait: int
 ) -> None:
-    play = host_loses_disk(*forgetful, wait=wait)
+    play = host_loses_stamp(*forgetful, wait=wait)
     assert play.got("s") == [7]
     assert play.interest(P).flooded == (wait == 0)
     play.publish(P, 3, 8)
@@ -73,7 +75,7 @@ def test_a_host_that_takes_leaves_for_new_would_lose_events_until_something_chan
     forgetful: tuple[str, ...], wait: int
 ) -> None:
     with pytest.raises(Violation, match="no gap"):
-        host_loses_disk(*forgetful, wait=wait, parts=parts_with("forgets-stamp"))
+        host_loses_stamp(*forgetful, wait=wait, parts=parts_with("forgets-stamp"))
 
 
 # --- who has missed something ---------------------------------------------------------------------
@@ -88,7 +90,7 @@ class TrustsRelays(Stamp):
 
 
 def relay_lags(parts: Parts | None = None) -> Play:
-    """Of two relays one has missed a change that has started. Then the host loses its disk, and
+    """Of two relays one has missed a change that has started. Then the host loses its stamp, and
     the other relay is gone: the only one there is to ask knows less than the host knew."""
     play = Play(tree(2, "s"), parts)
     play.subscribe("s", "price > 90")
@@ -101,7 +103,7 @@ def relay_lags(parts: Parts | None = None) -> Play:
     [(direction, ahead)], behind = one.items(), two
     assert behind[direction].vector != ahead.vector
     play.crash(RELAYS[0])
-    lose_disk(play)
+    lose_stamp(play)
     play.run(A_WHILE)
     play.publish(P, 5, 50, 95)
     play.run(A_WHILE)
@@ -128,7 +130,7 @@ def test_a_relay_that_is_believed_would_lose_what_it_missed() -> None:
 def test_a_leaf_that_never_came_holds_up_nobody() -> None:
     play = Play(tree(2, "s", "z"))
     play.crash("z")
-    lose_disk(play)
+    lose_stamp(play)
     play.run(A_WHILE)
     number = play.subscribe("s", "price > 5")
     play.run(A_WHILE)
@@ -158,7 +160,7 @@ def test_a_host_whose_clock_is_far_ahead_filters_nothing_and_loses_nothing() -> 
     assert leaf is not None
     time = leaf.clock
     play.world.processes[P].jump(3_600_000 * MILLISECOND)
-    lose_disk(play)
+    lose_stamp(play)
     play.run(A_WHILE)
     play.publish(P, 3, 7)
     play.run(A_WHILE)
@@ -177,7 +179,7 @@ def test_a_clock_that_is_a_little_ahead_is_followed() -> None:
     play.subscribe("s", "price > 5")
     play.run(A_WHILE)
     play.world.processes[BrokerName("s")].jump(-10_000 * MILLISECOND)
-    lose_disk(play)
+    lose_stamp(play)
     play.run(A_WHILE)
     play.publish(P, 3, 7)
     play.run(A_WHILE)

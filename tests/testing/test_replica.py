@@ -8,8 +8,13 @@ import pytest
 
 from gapless.testing.replica_run import FAULTS, simulate_with_store
 
-FOUND = {"no fence": 9, "own clock": 1, "volatile promise": 133, "missed commit": 13}
-"""By fault: a seed that shows it."""
+FOUND = {
+    "no fence": (9,),
+    "own clock": (1,),
+    "volatile promise": (12, 1235),  # other brokers have kept the promise; nobody else knows of it
+    "missed commit": (13,),
+}
+"""By fault: seeds that show it."""
 
 SITUATIONS = (
     "a machine took over",
@@ -33,8 +38,9 @@ def test_whatever_happens_to_machines_and_the_way_to_the_store_every_promise_hol
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_protocol_is_found(fault: str) -> None:
-    assert not simulate_with_store(FOUND[fault]).violation
-    assert simulate_with_store(FOUND[fault], fault=fault).violation
+    for seed in FOUND[fault]:
+        assert not simulate_with_store(seed).violation
+        assert simulate_with_store(seed, fault=fault).violation
 
 
 def test_the_same_seed_gives_the_same_course() -> None:

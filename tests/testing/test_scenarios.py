@@ -3,7 +3,8 @@
 `brokers p-m1+m2-s1|s2`: levels from the host of topic t (one pubend, or `pubends 2` first) down to
 the cells that host subscribers; `+` joins the brokers of one cell, `|` separates the last cells.
 `wipe BROKER`: it crashes, and all that it has on its disk is gone.
-`run MS` lists what every subscriber got since the last step, in order, and the nacks on each link.
+`run MS` lists what every subscriber got since the last step and of which gaps it was told, in
+order, and the nacks on each link.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.core.broker_messages import Nack
-from gapless.core.client_messages import Deliveries, Publish, Receipt, Refused, Subscribe
+from gapless.core.client_messages import Deliveries, Lost, Publish, Receipt, Refused, Subscribe
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, ClientName, TopicName
 from gapless.node.config import Config
@@ -69,6 +70,9 @@ class Watcher:
             for encoded, takers in zip(message.events, message.takers, strict=True):
                 price = decode_event(encoded, TOPIC, "", 0).attributes["price"]  # type: ignore[arg-type]
                 self.notes += [f"{self.name}#{number} got {price}" for number in takers]
+        elif isinstance(message, Lost):
+            gap = f"a gap of {message.pubend}"
+            self.notes += [f"{self.name}#{each} is told {gap}" for each in message.subscriptions]
         elif isinstance(message, Receipt):
             self.notes.append(f"{self.name} has receipt {message.request}")
         elif isinstance(message, Refused):
@@ -178,7 +182,9 @@ class ClusterScenario:
 
     def do_wipe(self, broker: str) -> None:
         self.do_crash(broker)
-        self.world.processes[BrokerName(broker)].disk.volume = MemoryVolume()
+        process = self.world.processes[BrokerName(broker)]
+        process.disk.replace(MemoryVolume(identity=f"{broker} anew".encode()))
+        self.world.watch.replaced(process)
 
     def do_restart(self, broker: str) -> None:
         self.world.restart(BrokerName(broker))
