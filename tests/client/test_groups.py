@@ -250,7 +250,7 @@ def test_the_blocking_client_has_the_same_names(tmp_path: Path) -> None:
         return {name for name, _ in members if not name.startswith("_")}
 
     library = {"hand", "start", "lose", "end", "interrupt", "relocate", "resume", "add", "settle"}
-    library |= {"set_behind", "set_unreached"}
+    library |= {"set_behind", "set_unreached", "set_condition"}
     assert public(GroupSubscription) - library == public(sync.GroupSubscription)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gapless.core.broker_messages import Nack, Purpose
-from gapless.core.client_messages import PublisherPosition, PublisherQuery, Refused
+from gapless.core.client_messages import Publish, PublisherPosition, PublisherQuery, Refused
 from gapless.core.effects import Append, Effect, Persist, Send, Tell
+from gapless.core.events import EventBatch
 from gapless.core.identity import (
     ClientName,
     Instant,
@@ -15,8 +16,9 @@ from gapless.core.identity import (
 )
 from gapless.core.ticks import PUBEND_BITS, Span
 from gapless.core.transaction_messages import ProducerQuery
-from gapless.knowledge.past import DiskHistory
+from gapless.knowledge.past import SAME_DISK, DiskHistory
 from gapless.knowledge.pubend import Persisted, Pubend
+from gapless.knowledge.receipts import UNHEARD_OF
 from gapless.node.config import Config
 from gapless.testing.memory_volume import MemoryVolume
 
@@ -90,6 +92,18 @@ def test_after_a_loss_a_publisher_gets_numbers_that_were_never_used() -> None:
     assert isinstance(answer, Send)
     assert isinstance(answer.message, PublisherPosition)
     assert answer.message.sequence >= NOW
+
+
+def test_after_a_loss_a_name_must_be_opened_in_later_lives_too() -> None:
+    volume = old_volume()
+    pubend = make(volume)
+    write(pubend, volume, pubend.publish(ANN, Publish(TOPIC, 1, EventBatch((b"y",))), NOW))
+    for life in (pubend, make(volume, SAME_DISK)):
+        late = Publish(TOPIC, 2, EventBatch((b"z",)), PublisherName("feed"), 2)
+        [answer] = life.publish(ANN, late, NOW)
+        assert isinstance(answer, Send)
+        assert isinstance(answer.message, Refused)
+        assert answer.message.remedy == UNHEARD_OF
 
 
 def test_after_a_loss_a_producer_is_refused_until_its_name_is_removed() -> None:

@@ -76,6 +76,7 @@ KEPT = [
     (79, 1280),  # a start under an old claim, while the next life of the name is being written
     (20261119, 875),  # another topic of the same incarnation
     (20261118, 80),  # a count of changes beyond what brokers can tell each other
+    (20261120, 1547),  # a name that was never opened, in the second life after a lost disk
 ]
 """Episodes that found something once: seed, and number."""
 

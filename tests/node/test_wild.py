@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 KINDS: tuple[type[Message], ...] = (
     client.Publish, client.PublisherQuery, client.Subscribe, client.Unsubscribe, client.Acknowledge,
-    client.Forget, client.Consumed, topics.CreateTopic, topics.DeleteTopic, topics.TopicsQuery,
+    client.Forget, client.Consumed, client.AlterSubscription, client.AlterationNoted,
+    topics.CreateTopic, topics.AlterTopic, topics.DeleteTopic, topics.TopicsQuery,
     transactions.Stage, transactions.Commit, transactions.Abort, transactions.ProducerQuery,
     ranges.ReadRange, ranges.PositionsQuery, groups.Finish, groups.Reject,
 )  # fmt: skip
@@ -74,6 +75,8 @@ def draw(kind: Any, dice: random.Random) -> Any:
         attempts = dice.choice((0, 0, 1, 3))
         topic = TopicName(dice.choice(("sport", "news", "nowhere"))) if attempts else None
         return client.Sharing(dice.choice(("colour", "n" * 255, "é")), attempts, topic)
+    if kind is client.Former:
+        return client.Former(dice.choice(TEXTS), draw(client.TokenMap, dice))
     if kind is Span:
         return Span(dice.choice(NUMBERS), dice.choice(NUMBERS))
     if hasattr(kind, "__supertype__"):

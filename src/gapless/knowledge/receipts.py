@@ -157,7 +157,8 @@ class Publishers:
         self.records = dict(in_order)  # the longest idle first
         owners = store.items(f"{OWNERS}/{pubend}")
         self.owners = {PublisherName(name): fact.decode() for name, fact in owners.items()}
-        self.floor = int.from_bytes(store.get(FLOORS, pubend) or b"", "little")
+        floor = int.from_bytes(store.get(FLOORS, pubend) or b"", "little")
+        self.floor = max(floor, first)  # after a loss, new names must be opened
         self.pending_places: dict[PublisherName, Place] = {}  # including what waits for the disk
         self._forgotten_names: list[PublisherName] = []  # still on disk
         for name in self.records:
