@@ -107,7 +107,7 @@ def test_a_shell_is_told_what_may_follow() -> None:
         text=True,
         check=False,
     )
-    assert done.stdout.split() == ["subscribe", "subscriptions"], done.stderr
+    assert done.stdout.split() == ["subscribe", "subscriptions", "subscription"], done.stderr
 
 
 def test_a_broker_does_not_run_without_its_assertions(tmp_path: Path) -> None:

@@ -237,6 +237,7 @@ SCHEMAS: Fields = {
             topic=TEXT,
             pubend=TEXT,
             tick=WHOLE,
+            published=TEXT,
             publisher=TEXT,
             sequence=WHOLE,
             gap=fields(start=WHOLE, end=WHOLE),

@@ -2,7 +2,7 @@
 
 An event is `{"attributes": {…}, "body": "text"}`, or `body_base64` for bytes; an object with none
 of these names is the attributes themselves. What a read or a stream gives is accepted too: the
-fields that only a broker knows (topic, pubend, tick, publisher, sequence) are left aside.
+fields that only a broker knows (`BROKER_FIELDS`) are left aside.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JSON, NDJSON = "application/json", "application/x-ndjson"
 CLOUD_EVENT, CLOUD_EVENTS = "application/cloudevents+json", "application/cloudevents-batch+json"
 
 OWN_FIELDS = {"attributes", "body", "body_base64"}
-BROKER_FIELDS = {"topic", "pubend", "tick", "publisher", "sequence"}
+BROKER_FIELDS = {"topic", "pubend", "tick", "published", "publisher", "sequence"}
 EVENTS_MAX = 10_000
 """Events in one request: what the client publishes at once."""
 
