@@ -235,6 +235,21 @@ def test_its_end_is_not_answered_before_the_name_is_free() -> None:
     assert isinstance(land.subscribe("b", name), Subscribed)
 
 
+def test_its_end_is_answered_though_somebody_looks_for_it_meanwhile() -> None:
+    land = Land()
+    name = land.name_at("c")
+    land.subscribe("a", name)
+    land.cut.add("c")
+    town = land.towns["a"]
+    town.connect("bob")
+    town.receive("bob", Forget(6, name))
+    land.run()
+    land.cut.clear()
+    assert isinstance(land.ask("a", Acknowledge(0, {"news/0": 1}, 8, name), "eve"), Refused)
+    land.wait(BEATS)
+    assert Done(6) in land.heard["bob@a"]
+
+
 def test_registrars_are_told_of_what_they_do_not_know_when_a_broker_starts() -> None:
     land = Land()
     name = land.name_at("c")

@@ -456,7 +456,8 @@ class Homes:
         """Free a name that the registrar believes to be here. A crash came between the claim and
         the creation, or between the end and its note."""
         is_here = self.named.subscriptions.get(name) is not None
-        if entry is None or entry.home != self.name or is_here or ("claim", name) in self.questions:
+        is_asked = ("claim", name) in self.questions or ("free", name) in self.questions
+        if entry is None or entry.home != self.name or is_here or is_asked:
             return []
         return self._open("free", name, entry, "", [], now)
 
