@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gapless.core.broker_messages import HandOver, ReleaseEcho, ReleaseHold
-from gapless.core.client_messages import Refused
+from gapless.core.client_messages import ALTERED_MAX, Refused
 from gapless.core.effects import Send
-from gapless.core.errors import ProtocolError, quoted
+from gapless.core.errors import FilterError, ProtocolError, quoted
 from gapless.durable.hand_over import ForgetRequest, Step, may_forget
+from gapless.filters.filter import Filter
 from gapless.node.redirect import refuse_elsewhere
 from gapless.node.subscriptions.named_subscriptions import Moved
 from gapless.node.subscriptions.record import Phase
@@ -196,6 +197,13 @@ class Moves:
         if message.receiver in (message.sender, message.elsewhere):
             name = quoted(message.subscription)
             raise ProtocolError(f"{name} has not moved from {message.receiver!r} to itself")
+        if message.altered > ALTERED_MAX:
+            raise ProtocolError(f"no condition changes more than {ALTERED_MAX} times")
+        if message.ahead and message.altered:
+            try:
+                Filter.parse(message.condition)
+            except FilterError as error:
+                raise ProtocolError(f"{quoted(message.condition)} is no condition") from error
 
     def _compare(
         self, message: HandOver, known: DurableSubscription, answer: HandOver, now: Instant
@@ -241,7 +249,7 @@ class Moves:
         known = self.named.subscriptions.get(message.subscription)
         if known is None or message.moves < known.definition.first:
             return []  # the message is about an earlier life
-        if message.altered > known.definition.altered:
+        if message.altered > known.definition.altered and not known.definition.share_by:
             self.alterations.adopt(message.subscription, message.condition, message.altered, now)
         token = self.attachments.known(known, message.released or {})
         return self.named.subscriptions.acknowledge(message.subscription, token, now)
