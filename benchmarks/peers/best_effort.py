@@ -16,6 +16,7 @@ from gapless.broker.event_reader import EventReader
 from gapless.broker.networks import SINGLE, single_network
 from gapless.broker.settings import Settings
 from gapless.core.client_messages import Unsubscribe
+from gapless.core.portion import WHOLE, Portion
 from gapless.node.config import Config
 from gapless.node.context import EventEncoding
 from gapless.node.reads.look_ahead import Outlook
@@ -55,9 +56,18 @@ class Forgetful(BestEffort):
             ranges=SimpleNamespace(outlook=Outlook(search, {})),  # there is no log to look at
             subscriptions=SimpleNamespace(all=list),  # there is no named subscription
             pending_count=lambda _: 0,
+            streams=SimpleNamespace(config=Config(), losses=()),  # it knows of none
         )
         self.connections = self.subscribers.clients
         self.name = name
+
+    @property
+    def size(self) -> int:
+        """About how many items there are to check."""
+        return self.subscribers.subscription_count
+
+    def check(self, portion: Portion = WHOLE) -> None:
+        self.subscribers.check(portion)
 
     def link_up(self, peer: PeerName, now: Instant, **_: object) -> list[Effect]:
         return super().link_up(peer, now)
