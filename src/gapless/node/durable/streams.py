@@ -115,7 +115,7 @@ class Streams:
         )
         self.losses: list[tuple[PubendName, Span]] = []  # found in this life
         self.seal = context.seal
-        self._early_queries: list[StartQuery] = []  # the pubend's birth is not durable yet
+        self._early_queries: dict[PubendName, list[StartQuery]] = {}  # its birth is not durable yet
         self.tell_due = Instant(context.started + self.config.silence_flush)
         self.epoch = context.epoch.number
         self._reports = 0
@@ -172,6 +172,7 @@ class Streams:
         for pubend in topic.pubends:
             self.beginnings.remove(pubend.name)
             self.promises.remove(pubend.name)
+            self._early_queries.pop(pubend.name, None)
             self.attachments.catch_ups.remove_log(pubend.name)
             for machines in (self.relays, self.pubends, self.subends):
                 machines.pop(pubend.name, None)
@@ -494,8 +495,9 @@ class Streams:
         if pubend is None:
             return self.carry([ToCell(self.relays[query.pubend].upstream, query)], now)
         if not pubend.past.is_durable:
-            if query not in self._early_queries:
-                self._early_queries.append(query)
+            early = self._early_queries.setdefault(query.pubend, [])
+            if query not in early:
+                early.append(query)
             return []
         reply = StartReply(query.pubend, query.cell, query.number, pubend.end)
         return self.receive_start_reply(reply, now)
@@ -580,10 +582,8 @@ class Streams:
             self.published_at[message.pubend] = self.published_at.get(message.pubend, 0) + count
             self.promises.published(message.pubend, now)
         if self._early_queries and pubend.past.is_durable:
-            queries, self._early_queries = self._early_queries, []
-            for query in queries:
-                if query.pubend in self.pubends:  # else its topic was deleted meanwhile
-                    effects += self.receive_start_query(query, now)
+            for query in self._early_queries.pop(message.pubend, ()):
+                effects += self.receive_start_query(query, now)
         if self._is_unheard(message.pubend):
             effects = [mark_unheard(each) for each in effects]
         return effects + self.carry(self.spread(knowledge, now), now)
