@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -339,7 +340,10 @@ class Link(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+        try:
+            return self._transport.get_write_buffer_size() if self._transport is not None else 0
+        except RuntimeError:  # uvloop has closed it
+            return 0
 
     def pause_writing(self) -> None:
         """asyncio calls this when the other end does not read."""
@@ -353,7 +357,8 @@ class Link(asyncio.Protocol):
 
     def _hold(self, reason: str) -> None:
         if not self._holds and not self.is_closing and self._transport is not None:
-            self._transport.pause_reading()
+            with suppress(RuntimeError):  # uvloop has closed it
+                self._transport.pause_reading()
         self._holds.add(reason)
 
     def read_on(self, reason: str) -> None:
@@ -474,7 +479,15 @@ class Link(asyncio.Protocol):
         self._is_long = False
         if self.is_closing or not messages or self._transport is None:
             return
-        waiting = self._transport.get_write_buffer_size()
+        try:
+            self._write(messages, frames, self._transport)
+        except RuntimeError:  # uvloop has closed the transport, and calls nobody
+            self.connection_lost(None)
+
+    def _write(
+        self, messages: list[Message], frames: Frames | None, transport: asyncio.Transport
+    ) -> None:
+        waiting = transport.get_write_buffer_size()
         if waiting and self._is_too_much(waiting):
             self.dropped += len(messages) if self.is_broker else 0
             return
@@ -486,10 +499,10 @@ class Link(asyncio.Protocol):
         self.messages_out += len(messages)
         if len(pieces) == 1:
             self.bytes_out += len(pieces[0])
-            self._transport.write(pieces[0])
+            transport.write(pieces[0])
         else:
             self.bytes_out += sum(map(len, pieces))
-            self._transport.writelines(pieces)
+            transport.writelines(pieces)
         if not self.is_broker:
             self._look_at_unsent()
 
