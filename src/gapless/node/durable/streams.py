@@ -523,7 +523,15 @@ class Streams:
             self._note_loss(self.pubends[kept.pubend])
             return effects
         relay = self.relays.get(kept.pubend)
-        return self.carry([ToCell(relay.upstream, kept)], now) if relay is not None else []
+        if relay is None:
+            return []
+        effects = self.carry([ToCell(relay.upstream, kept)], now)
+        host = self.network.pubends[kept.pubend].host
+        if host in self.routing.peers and not self.routing.is_live(host, now):
+            # A host that has just started counts as dead until it has answered a ping. It holds
+            # back what readers wait for until it has this, so it is worth a message on chance.
+            effects.append(Send(host, kept))
+        return effects
 
     def silent_below(self, pubend: PubendName) -> int:
         """Before this tick nothing was ever published to the pubend, as far as is known."""
