@@ -90,6 +90,10 @@ class Teller:
         self.volume.reopen()
         return Teller(self.volume, self.now, **self.limits)
 
+    def recall(self, spoken: int) -> None:
+        """Another broker says that an earlier life had promised everything below."""
+        self.do(self.pubend.recall(spoken, self.now))
+
     # --- what clients ask ------------------------------------------------------------------------
 
     def stage(

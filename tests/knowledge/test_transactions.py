@@ -170,6 +170,34 @@ def test_after_a_crash_a_committed_transaction_is_completed_at_its_own_ticks(syn
     assert all(a[1] == b[0] for a, b in pairwise(spans))
 
 
+def test_a_promise_that_another_broker_recalls_waits_until_a_transaction_is_copied() -> None:
+    teller = Teller(now=5, batch_events_max=1)
+    teller.stage("abc")
+    teller.commit("p", sync=False)
+    teller.sync()
+    restarted = teller.restart()
+    recalled = restarted.ticks()[0] + 100 * STEP
+    restarted.recall(recalled)
+    restarted.fire(0)
+    restarted.sync_all()
+    restarted.publish("X")
+    assert restarted.log() == "abcX"
+    assert are_consecutive(restarted.ticks()[:3])
+    assert restarted.ticks()[3] >= recalled
+
+
+def test_a_promise_that_another_broker_recalls_counts_after_a_refused_write_too() -> None:
+    teller = Teller(now=5)
+    teller.publish("a", sync=False)
+    recalled = 1000 * STEP
+    teller.recall(recalled)
+    teller.volume.size_max = 0
+    teller.sync_all()
+    teller.volume.size_max = None
+    teller.publish("b")
+    assert teller.ticks()[0] >= recalled
+
+
 def test_a_crash_before_the_commit_is_durable_leaves_it_staged() -> None:
     teller = Teller()
     teller.stage("ab")

@@ -554,8 +554,8 @@ class Link(asyncio.Protocol):
         if not self.gone.done():
             self._machine.close(self._loop.time(), patience_s)
             self._set_timer()
-        if is_first and self._transport is not None:
-            self._transport.close()
+        if is_first and self._transport is not None and not self._transport.is_closing():
+            self._transport.close()  # a second close would break a TLS transport of Python 3.11
 
     @property
     def is_closing(self) -> bool:

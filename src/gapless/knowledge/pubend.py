@@ -227,6 +227,7 @@ class Pubend:
         """Start the next write: publications and transactions take turns."""
         if self.is_over:
             return []
+        self._skip_recalled()
         transactions = self.transactions
         if self.batch.requests or not transactions.wants_to_write:
             return self._write(now)
@@ -312,8 +313,7 @@ class Pubend:
         if not ticks:
             return []
         span = Span(self._unspoken, ticks[-1] + 1)
-        self.newest = span.end
-        self.end = max(span.end, self._recalled)
+        self.newest = self.end = span.end
         self.release.append(ticks[0], size, now)
         self._active_at = now
         self._silence_due = self._next_silence(now)
@@ -370,13 +370,17 @@ class Pubend:
         elif spoken <= max(self.end, self._recalled):
             return []
         self._recalled = max(self._recalled, spoken, self.past.doubtful_span.end)
-        if not self.batch.requests and not self.transactions.is_busy:
-            self.end = max(self.end, self._recalled)
+        self._skip_recalled()
         self._promising = max(self._promising, self._recalled)
         fact = Put(PROMISES, self.name, self._promising.to_bytes(8, "little"))
         done, failed = self._tell(PROMISE)
         forgotten = tuple(self.publishers.writes({}))
         return [Persist((*self.past.write(), fact, *forgotten), (done,), (failed,))]
+
+    def _skip_recalled(self) -> None:
+        """Go beyond what an earlier life has promised, unless ticks before it are being used."""
+        if not self.batch.requests and not self.transactions.is_copying:
+            self.end = max(self.end, self._recalled)
 
     def _forget_numbers(self) -> None:
         """After a loss: numbers of publishers and producers may have been used."""

@@ -18,6 +18,7 @@ Theory of operation
     A client may just be moving to a broker that cannot reach this one, without knowing of the
     change. When the two brokers meet, the other one takes the condition over, at ticks of its own
     (`adopt`): no event is lost or doubled, but the change comes later than the caller was told.
+    Where the registrar knows of the move already, the caller is told to try again instead.
 
 Invariants (checked by `check`)
     I1  streams are held back only while a change drains or is written
@@ -35,7 +36,7 @@ from typing import TYPE_CHECKING, Protocol
 from gapless.core.client_messages import Former, Refused, SubscriptionAltered
 from gapless.core.effects import NO_ROOM, Send, Tell
 from gapless.core.errors import FilterError, quoted
-from gapless.core.identity import ClientName, Instant, PubendName, SubscriptionName
+from gapless.core.identity import BrokerName, ClientName, Instant, PubendName, SubscriptionName
 from gapless.core.messages import Message
 from gapless.durable.subscriptions import TOO_MUCH
 from gapless.filters.filter import Filter
@@ -115,6 +116,9 @@ class Alteration:
     told: Session | None = None
     """The client that has not said yet that it knows."""
 
+    new_home: BrokerName | None = None
+    """The broker that the subscription moves to, and that adopts the change."""
+
     @property
     def name(self) -> SubscriptionName:
         return self.subscription.definition.name
@@ -161,6 +165,8 @@ class Alterations:
             return [Send(client, Refused(message.request, problem, remedy))]
         under_way = self._open.get(message.name)
         asker = (client, message.request)
+        if under_way is not None and under_way.new_home is not None:
+            return _redirect(asker, under_way)
         if under_way is not None and under_way.text == message.condition:
             under_way.askers.append(asker)
             return []
@@ -218,6 +224,17 @@ class Alterations:
             and message.altered >= alteration.subscription.definition.altered
         ):
             alteration.told = None
+
+    def leave_to(self, home: BrokerName, name: SubscriptionName) -> list[Effect]:
+        """The registrar knows the subscription at another broker, where a client without the change
+        has taken it. That broker adopts the change, and can tell callers its ticks."""
+        alteration = self._open.get(name)
+        if alteration is None or alteration.step is not AlterationStep.TELLING:
+            return []
+        alteration.new_home = home
+        refused = [effect for asker in alteration.askers for effect in _redirect(asker, alteration)]
+        alteration.askers = []
+        return refused
 
     def disconnect(self, client: ClientName) -> None:
         for each in self._open.values():
@@ -341,6 +358,8 @@ class Alterations:
         ]
 
     def _answer_if_told(self, alteration: Alteration) -> list[Effect]:
+        if alteration.new_home is not None:
+            return []
         definition = alteration.subscription.definition
         has_registrar = registrar_of(self.network, definition.name) is not None
         if has_registrar and definition.registrar is None and definition.altered:
@@ -359,12 +378,14 @@ class Alterations:
 
     @property
     def deadline(self) -> Instant | None:
-        return min((each.until for each in self._open.values() if each.askers), default=None)
+        some = (each.until for each in self._open.values() if each.askers or each.new_home)
+        return min(some, default=None)
 
     def fire(self, now: Instant) -> list[Effect]:
         """Tell callers that have waited long enough to try again."""
         effects: list[Effect] = []
-        for each in [each for each in self._open.values() if each.askers and each.until <= now]:
+        late = [each for each in self._open.values() if each.until <= now]
+        for each in [each for each in late if each.askers or each.new_home]:
             problem = f"the change of {quoted(each.name)} takes long: {each.step.value}"
             if each.step is AlterationStep.STARTING:
                 effects += self._cancel(each, problem, now)
@@ -379,6 +400,14 @@ class Alterations:
         assert self.named.held == self._busy_pubends, "I1"
         for name, each in self._open.items():
             assert each.name == name, "I2"
+
+
+def _redirect(asker: tuple[ClientName, int], alteration: Alteration) -> list[Effect]:
+    home = alteration.new_home
+    assert home is not None
+    problem = f"subscription {quoted(alteration.name)} moves to broker {home!r}"
+    remedy = f"Connect to one of: {home}."
+    return [Send(asker[0], Refused(asker[1], problem, remedy, elsewhere=(home,)))]
 
 
 def altered(

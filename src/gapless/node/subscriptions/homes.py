@@ -448,7 +448,10 @@ class Homes:
         if entry is not None and entry.home == self.name:
             moves = max(moves, entry.moves)
         definition = dataclass_replace(known.definition, moves=moves, registrar=told.receiver)
-        return self.named.subscriptions.redefine(definition)
+        effects = self.named.subscriptions.redefine(definition)
+        if entry is not None and entry.home != self.name:
+            effects += self.alterations.leave_to(entry.home, told.name)
+        return effects
 
     def _free_what_is_not_here(
         self, name: SubscriptionName, entry: NameEntry | None, now: Instant
