@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gapless.core.broker_messages import Nack, Purpose
 from gapless.core.client_messages import Publish, PublisherPosition, PublisherQuery, Refused
-from gapless.core.effects import Append, Effect, Persist, Send, Tell
+from gapless.core.effects import Append, Effect, Persist, Put, Send, Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import (
     ClientName,
@@ -17,7 +17,7 @@ from gapless.core.identity import (
 from gapless.core.ticks import PUBEND_BITS, Span
 from gapless.core.transaction_messages import ProducerQuery
 from gapless.knowledge.past import SAME_DISK, DiskHistory
-from gapless.knowledge.pubend import Persisted, Pubend
+from gapless.knowledge.pubend import PROMISES, Persisted, Pubend
 from gapless.knowledge.receipts import UNHEARD_OF
 from gapless.node.config import Config
 from gapless.testing.memory_volume import MemoryVolume
@@ -25,7 +25,7 @@ from gapless.testing.memory_volume import MemoryVolume
 NAME = PubendName("t/0")
 TOPIC = TopicName("t")
 ANN = ClientName("ann")
-NOW = Instant(1_000_000)
+NOW = Instant(10_000_000)
 COPY = DiskHistory(is_copy=True, is_hearing=False)
 HEARING = DiskHistory(is_copy=False, is_hearing=True)
 
@@ -72,6 +72,24 @@ def test_between_the_end_of_a_copy_and_its_new_life_everything_is_lost() -> None
     answers = pubend.receive_nack(nack, NOW)[1]
     assert answers[0].ticks == (5 << PUBEND_BITS,)
     assert answers[0].more
+
+
+def test_what_a_lost_life_wrote_beyond_an_old_promise_is_lost_too() -> None:
+    """It began right after the copy was made, before its clock had reached the promise."""
+    volume = old_volume()
+    promise = (NOW + 500_000) << PUBEND_BITS
+    volume.commit([Put(PROMISES, NAME, promise.to_bytes(8, "little"))])
+    copy = MemoryVolume()
+    copy.commit([Append("log/t/0", (5 << PUBEND_BITS,), (b"x",))])
+    copy.commit([Put(PROMISES, NAME, promise.to_bytes(8, "little"))])
+    lost_life = make(volume, SAME_DISK)
+    write(lost_life, volume, lost_life.publish(ANN, Publish(TOPIC, 1, EventBatch((b"y",))), NOW))
+    lost_tick = volume.scan("log/t/0", 0, 1 << 62)[0][-1]
+    assert lost_tick >= promise
+    pubend = make(copy, COPY, Instant(NOW + 1000))
+    assert any(lost_tick in span for span in pubend.past.lost_spans)
+    write(pubend, copy, pubend.publish(ANN, Publish(TOPIC, 2, EventBatch((b"z",))), NOW))
+    assert copy.scan("log/t/0", 0, 1 << 62)[0][-1] > lost_tick
 
 
 def test_nothing_is_said_of_a_doubtful_span_until_the_other_brokers_are_heard() -> None:

@@ -68,8 +68,10 @@ class Past:
         copied: int,
         now: Instant,
         disk: DiskHistory,
+        promise_step: int = 0,
     ) -> None:
-        """`copied`: where the transaction ends that is being copied into the log, or 0."""
+        """`copied`: where the transaction ends that is being copied into the log, or 0.
+        `promise_step`: how far ahead of its clock a pubend promises, in microseconds."""
         self.pubend = pubend
         self.stream = f"log/{pubend}"
         _, logged = store.bounds(self.stream)
@@ -89,6 +91,9 @@ class Past:
         self.is_hearing = disk.is_hearing
         self.has_found_loss = False  # in this life
         if disk.is_copy and not self.is_birth:
+            # A life that began before its clock had reached the promise has used ticks beyond it.
+            end = max(end, self.spoken + (promise_step << PUBEND_BITS))
+            self.doubtful_span = Span(start, end)
             self.lose()
 
     @property

@@ -109,7 +109,7 @@ class Pubend:
         self.promise = min(promise, TICK_MAX)
         self.transactions = self.make_transactions(name, store, timing, now)
         copied = self.transactions.end
-        self.past = Past(name, store, self.promise, copied, now, disk)
+        self.past = Past(name, store, self.promise, copied, now, disk, timing.promise_step)
         self.store = PastStore(store, self.past)
         born = self.past.born
         self.release = Release(self.stream, self.store, policy, timing, self._tell(CHOP), born)

@@ -138,8 +138,9 @@ class Record:
     early_releases: int = 0
     """Chops by which a named subscription lost what it had not acknowledged, as the policy says."""
     deliveries: int = 0
-    alterations: list[tuple[Named, int, dict[str, int]]] = field(default_factory=list)
-    """Changes of conditions that a caller was told: whose, the count of changes, and the ticks."""
+    alterations: list[tuple[Named, int, dict[str, int], int]] = field(default_factory=list)
+    """Changes of conditions that a caller was told: whose, the count of changes, the ticks, and
+    when it was asked for."""
     lost_disks: set[BrokerName] = field(default_factory=set)
     """Brokers that were given an empty disk, or a copy of some time ago."""
     _matches: dict[tuple[str, bytes], bool] = field(default_factory=dict)

@@ -15,10 +15,10 @@ Theory of operation
     The caller is told the ticks when nothing can change them (*telling*): the registrar of the name
     knows of the change, so that a client without that knowledge is redirected here; and the client
     that is attached has said that it knows, or is gone.
-    A client may just be moving to a broker that cannot reach this one, without knowing of the
-    change. When the two brokers meet, the other one takes the condition over, at ticks of its own
-    (`adopt`): no event is lost or doubled, but the change comes later than the caller was told.
-    Where the registrar knows of the move already, the caller is told to try again instead.
+    A client that knows nothing of the change may move to another broker with its token. When the
+    two brokers meet, the other one takes the condition over, at ticks of its own (`adopt`): no
+    event is lost or doubled, but these are not the ticks that the caller was told. Where the
+    registrar knows of the move already, the caller is redirected there instead (`leave_to`).
 
 Invariants (checked by `check`)
     I1  streams are held back only while a change drains or is written

@@ -182,6 +182,8 @@ class DurableSubscriber:
         knows = self._world.dice.choice(choices) if has_moved else "all"
         is_told = has_moved and knows == "all"
         self._world.reached["a client came without knowing where it was"] += has_moved > is_told
+        if is_told:
+            slot.named.moves.append((self._world.now, conditions.altered))
         token = birth.token if is_new else None
         if not is_new and knows != "nothing":
             token = returning_token(self._world, slot, has_moved=has_moved)

@@ -43,6 +43,7 @@ class Request:
     slot: Slot
     broker: BrokerName
     condition: str
+    asked_at: int
 
 
 class Operator:
@@ -78,7 +79,7 @@ class Operator:
             assert slot.home
             broker = slot.home if self._dice.random() < 0.6 else durable.plan.brokers[-1]
             condition = self._dice.choice(self.plan.conditions)
-            self._open = Request(slot.named, slot, broker, condition)
+            self._open = Request(slot.named, slot, broker, condition, self._world.now)
             self._ask()
         self._world.after(1 + self._dice.randrange(2 * self.plan.pause), self._begin)
 
@@ -116,7 +117,7 @@ class Operator:
                 if altered and asked.slot.named is asked.named:
                     ticks = dict(former[-1].until)
                     record = self._world.watch.record
-                    record.alterations.append((asked.named, altered, ticks))
+                    record.alterations.append((asked.named, altered, ticks, asked.asked_at))
                 self._end()
             case Refused(elsewhere=places) if places:
                 self._world.reached["an operator was sent to the subscription"] += 1
