@@ -82,7 +82,7 @@ class Named:
     is_late: bool = False
     """Has a change of its condition reached it late, because it was moving just then?"""
     moves: list[tuple[int, int]] = field(default_factory=list)
-    """When its client went to another broker that it told the way, and the changes it knew then."""
+    """When its client was told that it has moved, and the count of changes that it knew then."""
     keeper: TokenKeeper = "client"
     origin: Ticks = field(default_factory=dict)
     """Where it started; empty until its client was told."""

@@ -234,11 +234,6 @@ class Record:
         kept = log.between(log.chopped, min(ends, default=1 << 63))
         return [tick for tick in kept if tick not in log.lost]
 
-    def last_named(self, name: str) -> Named | None:
-        """The present life of this name, or the last one."""
-        lives = [each.named for each in self.subscriptions.values() if each.named]
-        return next((each for each in reversed(lives) if each.name == name), None)
-
     def sessions(self, named: Named) -> list[Subscription]:
         """All sessions of a named subscription, in the order they were asked for."""
         return [each for each in self.subscriptions.values() if each.named is named]

@@ -236,12 +236,8 @@ class DurableService(Service):
         return [Persist(tuple(writes))] if writes else []
 
     def _finish_deletions(self) -> list[Effect]:
-        """Do what a crash left undone of deletions: free space, end subscriptions."""
+        """Do what a crash left undone of deletions: end subscriptions, free space."""
         effects: list[Effect] = []
-        for entry in self._catalogue.entries.values():
-            if entry.is_deleted:
-                before = entry.incarnation - 1
-                effects += self._gone(TopicEntry(entry.name, before, entry.hosts, entry.service))
         for subscription in self.subscriptions.all():
             name, topic = subscription.definition.name, subscription.definition.topic
             current = self._catalogue.entries.get(topic)
@@ -250,6 +246,10 @@ class DurableService(Service):
             if subscription.since.keys() != {each.name for each in topic_of(current).pubends}:
                 problem = f"topic {quoted(topic)} was deleted"
                 effects += self.attachments.finish(name, problem)
+        for entry in self._catalogue.entries.values():  # after the subscriptions that need it
+            if entry.is_deleted:
+                before = entry.incarnation - 1
+                effects += self._gone(TopicEntry(entry.name, before, entry.hosts, entry.service))
         return effects
 
     # --- clients ---------------------------------------------------------------------------------

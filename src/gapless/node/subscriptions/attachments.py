@@ -351,8 +351,10 @@ class Attachments:
             subscription.contact.is_reader = True
         else:
             session = self._session(client, message.subscription)
-            if session is None:
-                return []
+            if session is None:  # another connection may just have taken it over
+                problem = f"subscription {message.subscription} is not attached any more"
+                refused = Refused(message.request, problem, "Try again, attached.", retry=True)
+                return [Send(client, refused)] if message.request else []
             subscription = session.subscription
         subscription.contact.at = now
         shown = Unconfirmed(client, message.request, message.token)

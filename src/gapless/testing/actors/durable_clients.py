@@ -29,6 +29,7 @@ from gapless.core.client_messages import (
     Done,
     Ended,
     Forget,
+    Former,
     Lost,
     Refused,
     Subscribe,
@@ -182,8 +183,6 @@ class DurableSubscriber:
         knows = self._world.dice.choice(choices) if has_moved else "all"
         is_told = has_moved and knows == "all"
         self._world.reached["a client came without knowing where it was"] += has_moved > is_told
-        if is_told:
-            slot.named.moves.append((self._world.now, conditions.altered))
         token = birth.token if is_new else None
         if not is_new and knows != "nothing":
             token = returning_token(self._world, slot, has_moved=has_moved)
@@ -243,6 +242,10 @@ class DurableSubscriber:
                 self._inbox.put_loss(losers, pubend, span)
             case Subscribed(_, number):
                 if slot := self._slot_of(number):
+                    assert slot.named
+                    if slot.home not in (None, self._broker):
+                        move = self._world.now, slot.named.conditions.altered
+                        slot.named.moves.append(move)
                     slot.phase, slot.home, slot.has_gone = Phase.ATTACHED, self._broker, False
                     slot.moves = message.moves
                     self._note(slot)
@@ -274,6 +277,11 @@ class DurableSubscriber:
                     self._world.reached["a change came late"] += 1
                     slot.named.is_late = True
         slot.named.conditions = after.copy()
+        fresh = [each for each in after.former if each not in before.former]
+        if before.altered < after.altered and len(fresh) < after.altered - before.altered:
+            # The broker has dropped what decided on all that the client has acknowledged.
+            former = Former(before.current, slot.named.token)
+            slot.named.conditions.former = (*before.former, former, *fresh)
 
     def _ended(self, number: int, *, has_gone: bool) -> None:
         slot = self._slot_of(number)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from struct import iter_unpack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Former
 from gapless.core.identity import BrokerName, PubendName, TopicName
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFINITIONS = "durable"
 DELIVERED = "delivered"
+RELEASED = "released"
 STREAM = "filtered/"
 
 
@@ -53,19 +54,15 @@ class FilteredLogs:
                 condition=fields["condition"],
                 order="publisher",
             )
-            if fields["altered"]:
-                self._take_over(subscription, name, fields)
+            former = tuple(Former(*each) for each in fields["former"])
+            subscription.conditions = Conditions(fields["condition"], fields["altered"], former)
+            released: dict[str, int] = {}
+            if fields["altered"] > len(former):  # older ones decided on what is acknowledged
+                released = json.loads(self._store.get(RELEASED, name) or b"{}")
             for pubend, since in fields["since"].items():
-                found += self._compare(subscription, PubendName(pubend), since, records[pubend])
+                low = max(since, released.get(pubend, 0))
+                found += self._compare(subscription, PubendName(pubend), low, records[pubend])
         return found
-
-    def _take_over(self, subscription: Subscription, name: str, fields: dict[str, Any]) -> None:
-        """The former conditions that the disk has, and the older ones that the client knows."""
-        former = tuple(Former(*each) for each in fields["former"])
-        named = self._record.last_named(name)
-        older = named.conditions.before(former) if named is not None else ()
-        changes = Conditions(fields["condition"], fields["altered"], (*older, *former))
-        subscription.conditions = changes
 
     def _scan(self, pubend: PubendName) -> Iterator[tuple[int, dict[int, int]]]:
         """By tick: the takers of an event, and the tick that each took before it."""
