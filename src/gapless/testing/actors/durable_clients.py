@@ -276,12 +276,15 @@ class DurableSubscriber:
                 if each not in before.former and any(t < consumed.get(p, 0) for p, t in ends):
                     self._world.reached["a change came late"] += 1
                     slot.named.is_late = True
-        slot.named.conditions = after.copy()
         fresh = [each for each in after.former if each not in before.former]
-        if before.altered < after.altered and len(fresh) < after.altered - before.altered:
-            # The broker has dropped what decided on all that the client has acknowledged.
+        dropped_count = max(after.altered - before.altered, 0) - len(fresh)
+        if dropped_count > 0:
+            # The broker has dropped what decided on all that the client has acknowledged. If there
+            # were several, nobody can tell any more which decided where.
+            slot.named.is_late |= dropped_count > 1
             former = Former(before.current, slot.named.token)
-            slot.named.conditions.former = (*before.former, former, *fresh)
+            after.former = (*before.former, former, *fresh)
+        slot.named.conditions = after.copy()
 
     def _ended(self, number: int, *, has_gone: bool) -> None:
         slot = self._slot_of(number)
