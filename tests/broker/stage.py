@@ -156,9 +156,10 @@ class ByHand:
                 return found
             found += self._decode(data)
 
-    async def read_until(self, kind: type[Message]) -> list[Message]:
+    async def read_until(self, *kinds: type[Message]) -> list[Message]:
+        """Everything until a message of each of these kinds has come, in whichever order."""
         found: list[Message] = []
-        while not any(isinstance(message, kind) for message in found):
+        while not all(any(isinstance(message, kind) for message in found) for kind in kinds):
             data = await self.reader.read(1 << 16)
             assert data, f"closed after {found}"
             found += self._decode(data)

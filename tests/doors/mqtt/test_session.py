@@ -14,6 +14,7 @@ from gapless.doors.mqtt.packets import (
     Kind,
     PacketError,
     PublishPacket,
+    Will,
     encode,
 )
 from gapless.doors.mqtt.session import (
@@ -25,6 +26,7 @@ from gapless.doors.mqtt.session import (
     StoreMessage,
     TopicSubscription,
 )
+from gapless.doors.mqtt.session import Testament as PublishWill  # no class of tests
 
 T = TopicSubscription(filter="t", qos=2)
 KEY = Key("mqtt", "mqtt/0", 7)
@@ -95,6 +97,32 @@ def test_an_answer_goes_to_the_connection_that_asked() -> None:
     packet = ConnectPacket(5, "c", False, 0, properties={"session_expiry": 100})
     session.connect(packet, 0.0, present=True)
     assert session.stored(store) == []
+
+
+def test_a_will_waits_for_its_delay_or_for_the_end_of_its_session() -> None:
+    for expiry_s, due_s in ((100, 9.0), (5, 5.0)):
+        session = MqttSession("c")
+        will = Will("w", b"x", 1, False, {"will_delay": 9})
+        given = {"session_expiry": expiry_s}
+        packet = ConnectPacket(5, "c", True, 0, will=will, properties=given)
+        session.connect(packet, 0.0, present=False)
+        assert session.lose(0.0) == []
+        assert session.fire(due_s - 0.1) == []
+        first, *_ = session.fire(due_s)
+        assert isinstance(first, PublishWill)
+        assert first.message.payload == b"x"
+
+
+def test_a_will_that_waits_is_dropped_when_its_client_returns() -> None:
+    session = MqttSession("c")
+    will = Will("w", b"x", 1, False, {"will_delay": 9})
+    given = {"session_expiry": 100}
+    packet = ConnectPacket(5, "c", True, 0, will=will, properties=given)
+    session.connect(packet, 0.0, present=False)
+    session.lose(0.0)
+    session.connect(ConnectPacket(5, "c", False, 0, properties=given), 8.0, present=True)
+    session.lose(8.5)
+    assert session.fire(99.0) == []
 
 
 def test_answers_of_the_wrong_kind_end_the_connection() -> None:
