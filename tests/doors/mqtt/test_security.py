@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from gapless.doors.mqtt.door import Door
+from gapless.broker.doors import show_doors
 from gapless.doors.mqtt.packets import ConnectPacket, Kind
 from tests.broker.castle import Castle
 from tests.broker.stage import run
@@ -15,14 +15,16 @@ from tests.doors.mqtt.stage import Peer
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gapless.broker.broker import Broker
+
 
 async def join(
-    castle: Castle, door: Door, who: str = "", token: str = "", pair: Any = None, **more: Any
+    castle: Castle, broker: Broker, who: str = "", token: str = "", pair: Any = None, **more: Any
 ) -> Peer:
     context = ssl.create_default_context(cafile=str(castle.ca))
     if pair:
         context.load_cert_chain(pair["certificate"], pair["key"])
-    host, port = door.addresses["--mqtt"].rsplit(":", 1)
+    host, port = broker.doors.addresses["mqtt"].rsplit(":", 1)
     peer = Peer(*await asyncio.open_connection(host, int(port), ssl=context), 5)
     password = (token or castle.tokens[who]).encode() if who and not pair else None
     packet = ConnectPacket(5, f"client of {who}", True, 0, None, who or None, password, more)
@@ -34,9 +36,9 @@ async def join(
 def test_rights_are_those_of_the_principal(tmp_path: Path) -> None:
     async def main() -> None:
         castle = Castle(tmp_path)
-        async with castle.broker() as broker, Door(broker, "127.0.0.1:0") as door:
-            assert door.description.startswith("mqtts://")
-            desk, feed = await join(castle, door, "desk"), await join(castle, door, "feed")
+        async with castle.broker(mqtt="127.0.0.1:0") as broker:
+            assert ", MQTT at mqtts://" in show_doors(broker.doors.addresses, is_secure=True)
+            desk, feed = await join(castle, broker, "desk"), await join(castle, broker, "feed")
             assert (await desk.subscribe("t/#", qos=1)).body == b"\x01"
             answer = await desk.subscribe("other")
             assert answer.body == b"\x87"
@@ -48,7 +50,7 @@ def test_rights_are_those_of_the_principal(tmp_path: Path) -> None:
             for refused in (await desk.publish("t/x"), await feed.publish("elsewhere")):
                 assert refused is not None
                 assert refused.code == 0x87
-            durable = await join(castle, door, "desk", session_expiry=100)
+            durable = await join(castle, broker, "desk", session_expiry=100)
             assert (await durable.subscribe("t/#", qos=1)).body == b"\x01"
             await durable.leave(session_expiry=0)
             for peer in (desk, feed):
@@ -60,9 +62,9 @@ def test_rights_are_those_of_the_principal(tmp_path: Path) -> None:
 def test_strangers_are_not_admitted(tmp_path: Path) -> None:
     async def main() -> None:
         castle = Castle(tmp_path)
-        async with castle.broker() as broker, Door(broker, "127.0.0.1:0") as door:
+        async with castle.broker(mqtt="127.0.0.1:0") as broker:
             for who, token in (("", ""), ("desk", "desk.wrong"), ("feed", castle.tokens["desk"])):
-                peer = await join(castle, door, who, token)
+                peer = await join(castle, broker, who, token)
                 assert peer.connack.code == 0x86
                 assert "not admitted" in peer.connack.properties["reason"]
                 assert await peer.ended() == -1
@@ -74,8 +76,8 @@ def test_a_certificate_proves_who_a_client_is(tmp_path: Path) -> None:
     async def main() -> None:
         castle = Castle(tmp_path)
         pair = castle.write(castle.authority.client("feed"), "feed")
-        async with castle.broker() as broker, Door(broker, "127.0.0.1:0") as door:
-            feed = await join(castle, door, pair=pair)
+        async with castle.broker(mqtt="127.0.0.1:0") as broker:
+            feed = await join(castle, broker, pair=pair)
             assert feed.connack.code == 0
             sent = await feed.publish("t/x")
             assert sent is not None
@@ -90,14 +92,15 @@ def test_a_certificate_proves_who_a_client_is(tmp_path: Path) -> None:
 def test_a_session_belongs_to_the_principal_that_made_it(tmp_path: Path) -> None:
     async def main() -> None:
         castle = Castle(tmp_path)
-        async with castle.broker() as broker, Door(broker, "127.0.0.1:0") as door:
-            desk = await join(castle, door, "desk", session_expiry=100)
+        async with castle.broker(mqtt="127.0.0.1:0") as broker:
+            desk = await join(castle, broker, "desk", session_expiry=100)
             context = ssl.create_default_context(cafile=str(castle.ca))
-            host, port = door.addresses["--mqtt"].rsplit(":", 1)
+            host, port = broker.doors.addresses["mqtt"].rsplit(":", 1)
             thief = Peer(*await asyncio.open_connection(host, int(port), ssl=context), 5)
             token = castle.tokens["rival"].encode()
             thief.send(ConnectPacket(5, "client of desk", False, 0, None, "rival", token))
             assert (await thief.expect(Kind.CONNACK)).code == 0x87
-            desk.cut()
+            for peer in (desk, thief):
+                peer.cut()
 
     run(main())
