@@ -439,7 +439,7 @@ class MqttDoor:
         group = self._groups.get(key)
         if group is None:
             source = Source(client, group_name(*key), topic, condition)
-            group = Group(source, client)
+            group = Group(source)
             await source.begin(group, client)
             self._groups[key] = group
         return group

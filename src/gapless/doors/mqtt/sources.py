@@ -57,6 +57,21 @@ class Receiver(Protocol):
     async def wait_room(self) -> None: ...
 
 
+class EventTaker(Protocol):
+    """What a source hands events to: a session, or a group."""
+
+    is_open: asyncio.Event
+    """Set when the client knows that it has subscribed."""
+
+    async def take(
+        self, source: Source, message: MqttMessage, attributes: Mapping[str, Value], key: Key
+    ) -> None:
+        """Returns when there is room for another."""
+
+    def tell_gap(self, gap: Gap) -> None: ...
+    def fail(self, error: GaplessError) -> None: ...
+
+
 class Tracker:
     """Which events of a subscription are finished, and the token that follows."""
 
@@ -241,35 +256,15 @@ class Source:
             await _end(task)
 
 
-class EventTaker:
-    """Who a source hands events to."""
-
-    def __init__(self) -> None:
-        self.is_open = asyncio.Event()
-        """Set when the client knows that it has subscribed."""
-
-    async def take(
-        self, source: Source, message: MqttMessage, attributes: Mapping[str, Value], key: Key
-    ) -> None:
-        """Returns when there is room for another."""
-        raise NotImplementedError
-
-    def tell_gap(self, gap: Gap) -> None:
-        raise NotImplementedError
-
-    def fail(self, error: GaplessError) -> None:
-        raise NotImplementedError
-
-
-class SessionTaker(EventTaker):
+class SessionTaker:
     """Hands the events of a source to its session."""
 
     def __init__(self, host: Receiver, subscription: TopicSubscription) -> None:
-        super().__init__()
-        self._host = host
+        self.is_open = asyncio.Event()
         self.subscription = subscription
-        self.fail = host.fail  # type: ignore[method-assign]
-        self.tell_gap = host.tell_gap  # type: ignore[method-assign]
+        self.fail = host.fail
+        self.tell_gap = host.tell_gap
+        self._host = host
 
     async def take(
         self, source: Source, message: MqttMessage, attributes: Mapping[str, Value], key: Key
@@ -280,17 +275,16 @@ class SessionTaker(EventTaker):
         host.deliver(message, attributes, key, self.subscription)
 
 
-class Group(EventTaker):
+class Group:
     """A shared subscription: each event to one member."""
 
-    def __init__(self, source: Source, client: Client) -> None:
-        super().__init__()
+    def __init__(self, source: Source) -> None:
+        self.is_open = asyncio.Event()
+        self.is_open.set()
         self.source = source
-        self.client = client
         self.members: dict[Receiver, TopicSubscription] = {}
         self._order: list[Receiver] = []
         self._room = asyncio.Event()
-        self.is_open.set()
         self._returned: list[Queued] = []
 
     def join(self, host: Receiver, subscription: TopicSubscription) -> None:
