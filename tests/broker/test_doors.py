@@ -11,6 +11,8 @@ from gapless.broker.addresses import read_addresses
 from gapless.broker.doors import ENTRANCES, show_doors
 from gapless.core.errors import UsageError
 from tests.broker.stage import ONE, make_broker, run
+from tests.doors.http.caller import Caller
+from tests.doors.mqtt.stage import Place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +84,18 @@ def test_an_address_that_cannot_be_is_told_with_its_option(tmp_path: Path, name:
             await make_broker(tmp_path, **exposed).start()
         async with make_broker(tmp_path):  # nothing of the two is left
             pass
+
+    run(main())
+
+
+def test_doors_share_the_client_of_a_token(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path, mqtt=AT, http=AT) as broker:
+            peer = await Place(broker).join("a")
+            assert (await Caller.of(broker).get("/topics")).status == 200
+            links: Any = broker.statistics()["links"]
+            assert links["clients"] == 2  # one is the MQTT door's own
+            peer.cut()
 
     run(main())
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from gapless.broker.security.access import Access
     from gapless.broker.settings import Settings
+    from gapless.doors.clients import DoorClients
     from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.network import BrokerEntry
     from gapless.node.node import Node
@@ -73,6 +74,7 @@ class Doors:
         self._settings = settings
         self._name = entry.name
         self._listeners: dict[str, socket.socket] = {}
+        self._clients: DoorClients | None = None
         self._wanted: dict[str, str] = {
             each.name: address
             for each in ENTRANCES
@@ -103,13 +105,18 @@ class Doors:
 
     async def open(self, url: str, access: Access | None, node: Node) -> None:
         """Serve. `url`: where clients reach the broker."""
+        if not self.addresses:
+            return
+        from gapless.doors.clients import DoorClients
+
         security = access.security if access else None
+        ca = security.path(security.authority) if security else None
+        self._clients = DoorClients(own_url(url), ca)
         surroundings = DoorSurroundings(
             name=self._name,
             folder=self._settings.data / self._name,
-            url=own_url(url),
+            clients=self._clients,
             subscriptions=lambda token, name: visible(node, name, access, token),
-            ca=security.path(security.authority) if security else None,
             tls=access.tls.door if access else None,
             tls_with_certificates=access.tls.port if access else None,
             identities=access,
@@ -131,6 +138,8 @@ class Doors:
             listener.close()
         for door in self.opened.values():
             await door.close(at_once=at_once)
+        if self._clients is not None:
+            await self._clients.close()
 
 
 def show_doors(addresses: Mapping[str, str], *, is_secure: bool) -> str:

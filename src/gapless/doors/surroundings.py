@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from gapless.doors.clients import DoorClients
+
     Certificate = dict[str, Any]
 
 
@@ -28,18 +30,16 @@ class Identities(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DoorSurroundings:
-    """What a door has of its broker. Without security the last fields are None."""
+    """What a door has of its broker. Without security the last three fields are None."""
 
     name: str
     """The broker's."""
     folder: Path
     """The broker's, for files of the door's own."""
-    url: str
-    """Where the door is a client, as any other."""
+    clients: DoorClients
+    """By which the door is a client, as any other; shared with other doors."""
     subscriptions: Callable[[str, str | None], list[dict[str, Any]]]
     """The named subscriptions that the holder of a token may see; or the one of a name."""
-    ca: Path | None = None
-    """The authority of the broker's certificate."""
     tls: ssl.SSLContext | None = None
     """What the door shows its callers."""
     tls_with_certificates: ssl.SSLContext | None = None

@@ -7,13 +7,16 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 from gapless.broker.doors import show_doors
+from gapless.doors import clients
 from gapless.doors.mqtt.packets import ConnectPacket, Kind
 from tests.broker.castle import Castle
-from tests.broker.stage import run
+from tests.broker.stage import run, wait_until
 from tests.doors.mqtt.stage import Peer
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from gapless.broker.broker import Broker
 
@@ -104,3 +107,30 @@ def test_a_session_belongs_to_the_principal_that_made_it(tmp_path: Path) -> None
                 peer.cut()
 
     run(main())
+
+
+def test_a_group_goes_on_when_its_first_member_and_its_token_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "IDLE_S", 0.0)
+
+    async def main() -> None:
+        castle = Castle(tmp_path)
+        async with castle.broker(mqtt="127.0.0.1:0") as broker:
+            desk, admin = await join(castle, broker, "desk"), await join(castle, broker, "admin")
+            for peer in (desk, admin):
+                assert (await peer.subscribe("$share/g/t/#", qos=1)).body == b"\x01"
+            await desk.leave()
+            feed = await join(castle, broker, "feed")
+            await feed.publish("t/x", b"news")
+            assert (await admin.receive()).payload == b"news"
+            for peer in (admin, feed):
+                await peer.leave()
+            await wait_until(lambda: broker_clients(broker) == 1)  # the door's own
+
+    run(main())
+
+
+def broker_clients(broker: Broker) -> int:
+    links: Any = broker.statistics()["links"]
+    return int(links["clients"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.doors.clients import DoorClients
 from gapless.doors.http.app import HttpApp, make_app
 from gapless.doors.http.connections import HttpConnections
 
@@ -24,9 +23,8 @@ class HttpDoor:
     def __init__(
         self, surroundings: DoorSurroundings, hosts: tuple[str, ...], origins: tuple[str, ...]
     ) -> None:
-        clients = DoorClients(surroundings.url, surroundings.ca)
-        self._app = HttpApp(clients, surroundings.subscriptions)
-        is_secure = surroundings.ca is not None
+        self._app = HttpApp(surroundings.clients, surroundings.subscriptions)
+        is_secure = surroundings.tls is not None
         guarded = make_app(self._app, is_secure=is_secure, hosts=hosts, origins=origins)
         self._connections = HttpConnections(guarded, surroundings.tls)
 

@@ -3,7 +3,8 @@
 Theory of operation
     The door is a client of its own broker: each MQTT client's requests go over a gapless connection
     under that client's own token, so rights, quotas and bounds are those of any client. Clients
-    with the same token share a connection. What the door needs for itself (its topic, retained
+    with the same token share a connection (`doors/clients.py`), which a session holds until it is
+    over or comes back with another. What the door needs for itself (its topic, retained
     messages, the end of sessions) goes over a connection of its own.
     A connection begins with CONNECT. The door proves the token by connecting with it, ends an
     earlier connection of the same client, and hands the session on to its `Host`.
@@ -22,9 +23,9 @@ import time
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from gapless.client.client import connect
 from gapless.client.errors import RefusedError
 from gapless.core.errors import GaplessError
+from gapless.doors.clients import BusyError
 from gapless.doors.mqtt.connection import MqttConnection, WebSocketConnection
 from gapless.doors.mqtt.host import Host, group_name
 from gapless.doors.mqtt.journal import DoorJournal
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from gapless.client.client import Client
     from gapless.client.delivery import Receipt
     from gapless.client.subscription import Subscription
+    from gapless.doors.clients import SharedClient
     from gapless.doors.surroundings import DoorSurroundings
 
 logger = logging.getLogger("gapless.mqtt")
@@ -71,7 +73,6 @@ CLAIMS_S = 2.0
 
 TICK_S = 0.25
 SYSTEM_S = 10.0
-PATIENCE_S = 10.0
 BAD_LOGIN, NOT_AUTHORIZED, BAD_METHOD, BAD_CLIENT, BUSY = 0x86, 0x87, 0x8C, 0x85, 0x89
 OLD_CODES = {BAD_LOGIN: 4, NOT_AUTHORIZED: 5, BAD_METHOD: 5, BAD_CLIENT: 2, BUSY: 3}
 
@@ -95,7 +96,6 @@ class MqttDoor:
         self._claimed_s = 0.0
         self._hosts: dict[str, Host] = {}
         self._connections: set[MqttConnection] = set()
-        self._clients: dict[str, asyncio.Task[Client]] = {}
         self._feeds: dict[tuple[int, str, str], SharedFeed] = {}
         self._groups: dict[tuple[str, str, str], Group] = {}
         self._unsure: dict[str, dict[int, tuple[int, str]]] = {}
@@ -112,8 +112,8 @@ class MqttDoor:
     async def open(self, listeners: dict[str, socket.socket]) -> None:
         """Bring back what an earlier life of the broker has left, and take connections."""
         identities = self._broker.identities
-        self.own = await self._connect(identities.lend_to_door() if identities else "")
-        self._opened.push_async_callback(self.own.close)
+        token = identities.lend_to_door() if identities else ""
+        self.own = await self._opened.enter_async_context(self._broker.clients.own(token))
         self.journal = DoorJournal(self._broker.folder / "mqtt")
         self._opened.push_async_callback(self.journal.close)
         self.retained = Retained(self.journal.facts("retained"))
@@ -157,9 +157,6 @@ class MqttDoor:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         for feed in list(self._feeds.values()):
             await feed.close()
-        for opening in self._clients.values():
-            with suppress(GaplessError, asyncio.CancelledError):
-                await (await opening).close()
         await self._opened.aclose()
 
     def _spawn(self, work: object) -> None:
@@ -197,25 +194,6 @@ class MqttDoor:
             if each.service == "durable" and each.name != DEFAULT_TOPIC and "/" not in each.name
         )
 
-    # --- connections to the broker ---------------------------------------------------------------
-
-    async def _connect(self, token: str) -> Client:
-        url, ca = self._broker.url, self._broker.ca
-        if ca is None:
-            client = connect(url, patience_s=PATIENCE_S)
-        else:
-            client = connect(url, patience_s=PATIENCE_S, token=token, ca=ca)
-        return await client.__aenter__()
-
-    async def client_of(self, token: str) -> Client:
-        """The connection of this token; raises why there is none."""
-        opening = self._clients.get(token)
-        if opening is not None and opening.done() and not is_fit(opening):
-            opening = None
-        if opening is None:
-            opening = self._clients[token] = asyncio.create_task(self._connect(token))
-        return await asyncio.shield(opening)
-
     # --- admission -------------------------------------------------------------------------------
 
     def begin(self, connection: MqttConnection) -> bool:
@@ -239,11 +217,15 @@ class MqttDoor:
             name = self._name_of(packet)
             try:
                 owner, token = self._proof(connection, packet)
-                client = await self.client_of(token)
+                client = await self._broker.clients.hold(token)
             except GaplessError as error:
-                raise AdmissionError(BAD_LOGIN, str(error)) from None
-            async with self._turn(name):
-                return await self._seat(connection, packet, name, owner, client)
+                code = BUSY if isinstance(error, BusyError) else BAD_LOGIN
+                raise AdmissionError(code, str(error)) from None
+            try:
+                async with self._turn(name):
+                    return await self._seat(connection, packet, name, owner, client)
+            finally:
+                client.end()
         except AdmissionError as error:
             self._refuse(connection, packet, error)
             return None
@@ -281,7 +263,7 @@ class MqttDoor:
         packet: ConnectPacket,
         name: str,
         owner: str,
-        client: Client,
+        client: SharedClient,
     ) -> Host | None:
         """Give the connection to the client's session, which may be new."""
         host = self._hosts.get(name)
@@ -307,8 +289,9 @@ class MqttDoor:
         except GaplessError as error:
             if not present:
                 del self._hosts[name]
+                host.let_go()
             raise AdmissionError(BUSY, str(error)) from None
-        host.attach(connection, client, packet, present=present, assigned=not packet.client)
+        host.attach(connection, packet, present=present, assigned=not packet.client)
         return host
 
     def _proof(self, connection: MqttConnection, packet: ConnectPacket) -> tuple[str, str]:
@@ -434,13 +417,14 @@ class MqttDoor:
             self._spawn(feed.close())
 
     async def group(
-        self, key: tuple[str, str, str], topic: str, condition: str, client: Client
+        self, key: tuple[str, str, str], topic: str, condition: str, client: SharedClient
     ) -> Group:
         group = self._groups.get(key)
         if group is None:
-            source = Source(client, group_name(*key), topic, condition)
-            group = Group(source)
-            await source.begin(group, client)
+            source = Source(client.client, group_name(*key), topic, condition)
+            group = Group(source, client)
+            await source.begin(group, client.client)
+            client.begin()
             self._groups[key] = group
         return group
 
@@ -454,6 +438,7 @@ class MqttDoor:
         for key, each in list(self._groups.items()):
             if each is group:
                 del self._groups[key]
+                group.client.end()
         await group.source.end()
         await self.end_subscription(group.source.name)
 
@@ -536,10 +521,3 @@ class MqttDoor:
                     for message in figures:
                         if matches(subscription.levels, message.topic):
                             host.send_message(message, subscription)
-
-
-def is_fit(opening: asyncio.Task[Client]) -> bool:
-    """Whether the connection was made, and is not lost for good (its token may be revoked)."""
-    if opening.cancelled() or opening.exception() is not None:
-        return False
-    return opening.result().channel.problem is None

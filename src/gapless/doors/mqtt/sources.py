@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gapless.client.client import Client
     from gapless.client.delivery import Delivery
     from gapless.core.events import Value
+    from gapless.doors.clients import SharedClient
     from gapless.doors.mqtt.mapping import MqttMessage
     from gapless.doors.mqtt.session import MqttSession, Queued, TopicSubscription
 
@@ -278,7 +279,8 @@ class SessionTaker:
 class Group:
     """A shared subscription: each event to one member."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, client: SharedClient) -> None:
+        self.client = client
         self.is_open = asyncio.Event()
         self.is_open.set()
         self.source = source
