@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from gapless.client import client as asynchronous
 from gapless.client.errors import LinkError
@@ -21,6 +21,7 @@ from gapless.client.event_loop import LoopThread, chunks
 from gapless.client.group_subscription import GroupSubscription as AsyncGroupSubscription
 from gapless.client.joint_reader import JointReader as AsyncJointReader
 from gapless.client.publisher import Publisher as AsyncPublisher
+from gapless.client.subscribe_method import SubscribeMethod
 from gapless.client.subscription import Subscription as AsyncSubscription
 from gapless.client.transaction import Stager as AsyncStager
 from gapless.client.transaction import Transaction as AsyncTransaction
@@ -42,9 +43,7 @@ if TYPE_CHECKING:
     from gapless.client.channel import ConnectionChange
     from gapless.client.credentials import CredentialOptions
     from gapless.client.delivery import Delivery, Gap, Receipt
-    from gapless.client.subscription_options import Interruption, Start
     from gapless.client.transaction import CommitReceipt
-    from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Event, Value
     from gapless.core.identity import BrokerName
     from gapless.core.token import Token
@@ -55,6 +54,7 @@ Result = TypeVar("Result")
 Class = TypeVar("Class", bound=type)
 Inner = TypeVar("Inner", bound=AbstractAsyncContextManager[Any, None])
 InnerSender = TypeVar("InnerSender", bound="AsyncPublisher | AsyncTransaction")  # or a stager
+InnerSubscription = TypeVar("InnerSubscription", AsyncSubscription, AsyncGroupSubscription)
 Outer = TypeVar("Outer")
 
 
@@ -242,8 +242,8 @@ class Transaction(Sender["AsyncTransaction"]):
 
 
 @explained_by(AsyncSubscription)
-class Subscription(Entered["AsyncSubscription"]):
-    """A subscription to iterate over; see `gapless.client.subscription`."""
+class SubscriptionBase(Entered[InnerSubscription]):
+    """What a subscription and a member of a group have in common."""
 
     @property
     def address(self) -> str:
@@ -252,6 +252,19 @@ class Subscription(Entered["AsyncSubscription"]):
     @property
     def token(self) -> Token:
         return self._inner.token
+
+    def close(self) -> None:
+        with suppress(LinkError):  # it ended with its client
+            self._thread.run(self._inner.close())
+
+    def __exit__(self, *raised: Any) -> None:
+        with suppress(LinkError):
+            super().__exit__(*raised)
+
+
+@explained_by(AsyncSubscription)
+class Subscription(SubscriptionBase["AsyncSubscription"]):
+    """A subscription to iterate over; see `gapless.client.subscription`."""
 
     def __iter__(self) -> Iterator[Delivery]:
         pop = self._inner.pop
@@ -287,22 +300,10 @@ class Subscription(Entered["AsyncSubscription"]):
     def acknowledge(self, timeout_s: float | None = None) -> None:
         self._thread.run(within(self._inner.acknowledge(), timeout_s))
 
-    def close(self) -> None:
-        with suppress(LinkError):  # it ended with its client
-            self._thread.run(self._inner.close())
-
-    def __exit__(self, *raised: Any) -> None:
-        with suppress(LinkError):
-            super().__exit__(*raised)
-
 
 @explained_by(AsyncGroupSubscription)
-class GroupSubscription(Entered["AsyncGroupSubscription"]):
+class GroupSubscription(SubscriptionBase["AsyncGroupSubscription"]):
     """A member of a group; see `gapless.client.group_subscription`."""
-
-    @property
-    def address(self) -> str:
-        return self._inner.address
 
     def __iter__(self) -> Iterator[Event | Gap]:
         return _drain(self._thread, self._inner)
@@ -318,27 +319,7 @@ class GroupSubscription(Entered["AsyncGroupSubscription"]):
     finish = blocking(AsyncGroupSubscription.finish)
     reject = blocking(AsyncGroupSubscription.reject)
 
-    def close(self) -> None:
-        with suppress(LinkError):  # it ended with its client
-            self._thread.run(self._inner.close())
-
-    def __exit__(self, *raised: Any) -> None:
-        with suppress(LinkError):
-            super().__exit__(*raised)
-
-    @property
-    def token(self) -> Token:
-        return self._inner.token
-
     acknowledge = blocking(AsyncGroupSubscription.acknowledge)
-
-
-def _subscription(
-    thread: LoopThread, inner: AsyncSubscription | AsyncGroupSubscription
-) -> Subscription | GroupSubscription:
-    if isinstance(inner, AsyncGroupSubscription):
-        return GroupSubscription(thread, inner)
-    return Subscription(thread, inner)
 
 
 @explained_by(AsyncJointReader)
@@ -378,7 +359,7 @@ def together(subscriptions: Iterable[Subscription]) -> JointReader:
 
 
 @explained_by(asynchronous.Client)
-class Client(Entered[asynchronous.Client]):
+class Client(Entered[asynchronous.Client], SubscribeMethod[Subscription, GroupSubscription]):
     """A connection to a network of brokers; make it with `gapless.sync.connect`."""
 
     @property
@@ -402,38 +383,8 @@ class Client(Entered[asynchronous.Client]):
         return self._thread.run(published)
 
     publisher = making(Publisher, asynchronous.Client.publisher)
-    if TYPE_CHECKING:
-
-        @overload
-        def subscribe(
-            self,
-            topic: str,
-            condition: str = "",
-            *,
-            name: str | None = None,
-            order: Order = "publisher",
-            start: Start = "latest",
-            tokens: TokenKeeper = "client",
-            interruption: Interruption = "raise",
-            silence: bool = False,
-        ) -> Subscription: ...
-
-        @overload
-        def subscribe(
-            self,
-            topic: str,
-            condition: str = "",
-            *,
-            name: str,
-            start: Start = "latest",
-            share_by: str,
-            attempts_max: int | None = None,
-            dead_letters: str | None = None,
-        ) -> GroupSubscription: ...
-
-        def subscribe(self, *_: Any, **__: Any) -> Any: ...
-    else:
-        subscribe = making(_subscription, asynchronous.Client.subscribe)
+    _make_subscription = making(Subscription, asynchronous.Client._make_subscription)
+    _make_group = making(GroupSubscription, asynchronous.Client._make_group)
     acknowledge = blocking(asynchronous.Client.acknowledge)
     unsubscribe = blocking(asynchronous.Client.unsubscribe)
     alter_subscription = blocking(asynchronous.Client.alter_subscription)

@@ -107,7 +107,7 @@ class Broker:
         self.admin_problem = "" if settings.admin else "it was switched off by --admin none"
         """Why there is no admin port, or why it is not where it was to be."""
         self.access: Access | None = None
-        self.doors = Doors(settings, self._entry(network, name).http)
+        self.doors = Doors(settings, self._entry(network, name))
         self.console: Console | None = None  # where there is an admin port
         self.started_at = clock.read()
         self.is_ready = False
@@ -171,7 +171,11 @@ class Broker:
         self._watch_lease()
         self._ahead = LookAhead(node.durable.ranges.outlook, survey)
         self._dialler = Dialler(self._links)
-        await self.doors.open(self.url, self.access, node)
+        try:
+            await self.doors.open(self.url, self.access, node)
+        except BaseException:
+            await self.drain()
+            raise
         self.is_ready = True
         logger.info(
             "broker ready",
@@ -270,8 +274,7 @@ class Broker:
             await self.doors.close()
             raise
         told = {"listen": self.address, "admin": self.admin_address, "process": os.getpid()}
-        told |= {"url": self.url, "http": self.doors.http_address}
-        told |= {"admin_problem": self.admin_problem}
+        told |= {"url": self.url, "admin_problem": self.admin_problem, **self.doors.addresses}
         write_addresses(self.folder, told)
 
     async def _serve(self) -> None:

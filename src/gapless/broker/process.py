@@ -22,12 +22,13 @@ import signal
 import socket
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gapless.broker import logs
 from gapless.broker.addresses import is_loopback
 from gapless.broker.broker import Broker
 from gapless.broker.descriptors import ask_for_more
+from gapless.broker.doors import show_doors
 from gapless.broker.lease import Standby
 from gapless.broker.logs import logger
 from gapless.core.extras import require_extra
@@ -35,8 +36,7 @@ from gapless.storage.replica.store import StorageFencedError
 from gapless.wire.buffers import keep_buffers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
     from types import FrameType
 
@@ -62,18 +62,6 @@ COLLECT_AFTER = (100_000, 20, 20)
 older ones are."""
 
 
-class OpenedDoor(Protocol):
-    """Another protocol by which clients reach the broker: see `gapless.doors`."""
-
-    @property
-    def description(self) -> str:
-        """Where it is, for the line that says that the broker is ready."""
-
-
-if TYPE_CHECKING:
-    OpenDoor = Callable[[Broker], AbstractAsyncContextManager[OpenedDoor]]
-
-
 def run(
     name: BrokerName,
     network: Network,
@@ -85,14 +73,12 @@ def run(
     tell: Callable[[str], None] = SAY,
     with_parent: bool = False,
     store: StoreOptions | None = None,
-    doors: Sequence[OpenDoor] = (),
 ) -> None:
     """Run one broker until a signal stops it; raises what made it fail.
 
     With `with_parent` it also stops when standard input is closed, as it is when the process
     that holds its other end is gone, however that came about. With `store` the process stands by
-    until it has the lease there, and again after it has lost it. `doors` are open while the
-    broker serves.
+    until it has the lease there, and again after it has lost it.
     """
     require_extra("broker", "a broker")
     logs.set_up(as_json=log_json, level=log_level)
@@ -100,11 +86,11 @@ def run(
     ask_for_more()
     if store is None:
         broker = Broker(name, network, settings, config)
-        run_loop(serve(broker, tell, with_parent=with_parent, doors=doors))
+        run_loop(serve(broker, tell, with_parent=with_parent))
     else:
         make = partial(Broker, name, network, settings, config)
         folder = settings.data / name / "volume"
-        run_loop(serve_by_lease(make, store, folder, tell, with_parent=with_parent, doors=doors))
+        run_loop(serve_by_lease(make, store, folder, tell, with_parent=with_parent))
 
 
 def run_loop(main: Coroutine[object, object, None]) -> None:
@@ -123,26 +109,20 @@ async def serve(
     *,
     with_parent: bool = False,
     stop: asyncio.Event | None = None,
-    doors: Sequence[OpenDoor] = (),
 ) -> None:
     """Start, tell that it is ready, wait for a signal or a failure, or for `stop`; drain."""
     stop = stop or asyncio.Event()
     Signals(broker, stop).listen()
-    async with broker, contextlib.AsyncExitStack() as opened:
-        descriptions = [
-            (await opened.enter_async_context(door(broker))).description for door in doors
-        ]
+    async with broker:
         collect_rarely()
         if with_parent:
             loop = asyncio.get_running_loop()
             loop.add_reader(sys.stdin.fileno(), _on_input, stop)
         scheme = "https" if broker.access is not None else "http"
         admin = f", admin at {scheme}://{broker.admin_address}" if broker.admin_address else ""
-        http = broker.doors.http_address
-        door = f", HTTP at {scheme}://{http}" if http else ""
+        doors = show_doors(broker.doors.addresses, is_secure=broker.access is not None)
         with contextlib.suppress(OSError):  # nobody reads it: no reason not to serve
-            also = "".join(f", {each}" for each in descriptions)
-            tell(f"broker {broker.name!r} is ready at {broker.url}{admin}{door}{also}")
+            tell(f"broker {broker.name!r} is ready at {broker.url}{admin}{doors}")
             if broker.admin_problem and broker.settings.admin:
                 where = f"the admin port is at {broker.admin_address}"
                 where = where if broker.admin_address else "there is no admin port"
@@ -168,14 +148,13 @@ async def serve_by_lease(
     tell: Callable[[str], None],
     *,
     with_parent: bool = False,
-    doors: Sequence[OpenDoor] = (),
 ) -> None:
     """Stand by, serve under the lease, and stand by again if that is lost, until a signal comes."""
     while (holding := await stand_by(store, folder, tell, with_parent=with_parent)) is not None:
         broker, stop = make(holding), asyncio.Event()
         leaving = asyncio.create_task(leave_when_asked(holding, stop))
         try:
-            await serve(broker, tell, with_parent=with_parent, stop=stop, doors=doors)
+            await serve(broker, tell, with_parent=with_parent, stop=stop)
             if not leaving.done():
                 return
             tell(f"broker {broker.name!r} has handed over")

@@ -56,6 +56,16 @@ class Settings:
     """Origins, such as `https://shop.example`, whose pages may use the HTTP door (CORS). Without
     any, the broker refuses requests of pages that are not its own."""
 
+    mqtt: str | None = field(default=None, metadata=BASIC)
+    """Where the MQTT door listens, instead of the address in the network file; without either there
+    is no MQTT door. Port 0 is any free port, and the same one after a restart."""
+
+    mqtt_ws: str | None = None
+    """Where the MQTT door takes WebSocket connections: see `mqtt`."""
+
+    mqtt_json: bool = False
+    """Whether the MQTT door reads members of JSON payloads as attributes, for conditions."""
+
     security_folder: Path = field(default_factory=Path)
     """The folder that file names in `[security]` are relative to, such as the network file's."""
 

@@ -23,7 +23,6 @@ from gapless.cli.serve import (
     Mqtt,
     MqttJson,
     MqttWs,
-    mqtt_doors,
     none_or,
 )
 
@@ -101,6 +100,9 @@ def broker(
         http=http,
         http_hosts=tuple(http_host or ()),
         http_origins=tuple(http_origin or ()),
+        mqtt=mqtt,
+        mqtt_ws=mqtt_ws,
+        mqtt_json=mqtt_json,
         insecure=insecure,
         security_folder=network.parent,
         join=join,
@@ -113,9 +115,7 @@ def broker(
         config=node,
         log_json=log_json,
         log_level=log_level,
-        tell=typer.echo,
         with_parent=with_parent,
-        doors=mqtt_doors(mqtt, mqtt_ws, json=mqtt_json),
     )
 
 

@@ -50,7 +50,7 @@ PATHS = ("data", "security")
 
 PLACES = (
     "data", "listen", "admin", "admin_hosts", "metrics_open", "http", "http_hosts", "http_origins",
-    "security_folder", "insecure", "join",
+    "mqtt", "mqtt_ws", "mqtt_json", "security_folder", "insecure", "join",
 )  # fmt: skip
 """Settings of a process that have options of their own."""
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gapless.cli.configuration import Limits, SettingsFile, read_limits
+from gapless.core.identity import BrokerName
 
 if TYPE_CHECKING:
-    from gapless.broker.broker import Broker
     from gapless.broker.lease import StoreOptions
-    from gapless.broker.process import OpenDoor
 
 DATA = Path("gapless-data")
 
@@ -158,7 +157,6 @@ def serve(
     from gapless.broker.networks import single_network
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
-    from gapless.core.identity import BrokerName
 
     node, process = read_limits(limits, config)
     settings = Settings(
@@ -171,6 +169,9 @@ def serve(
         http=http,
         http_hosts=tuple(http_host or ()),
         http_origins=tuple(http_origin or ()),
+        mqtt=mqtt,
+        mqtt_ws=mqtt_ws,
+        mqtt_json=mqtt_json,
         insecure=insecure,
         security_folder=security.parent if security else Path(),
     )
@@ -182,28 +183,8 @@ def serve(
         config=node,
         log_json=log_json,
         log_level=log_level,
-        tell=typer.echo,
         store=store_options(store, name, listen, lease_seconds) if store else None,
-        doors=mqtt_doors(mqtt, mqtt_ws, json=mqtt_json),
     )
-
-
-def mqtt_doors(listen: str | None, listen_ws: str | None, *, json: bool) -> list[OpenDoor]:
-    """The MQTT door, if there is to be one."""
-    if listen is None and listen_ws is None:
-        return []
-    from gapless.broker.addresses import check_exposure, parse_address, show_endpoint
-    from gapless.doors.mqtt.door import Door
-
-    def open_door(broker: Broker) -> Door:
-        for option, address in {"--mqtt": listen, "--mqtt-ws": listen_ws}.items():
-            if address is not None:
-                is_secure, insecure = broker.access is not None, broker.settings.insecure
-                endpoint = show_endpoint(*parse_address(address))
-                check_exposure(endpoint, option=option, is_secure=is_secure, insecure=insecure)
-        return Door(broker, listen, listen_ws, json_payload=json)
-
-    return [open_door]
 
 
 def store_options(url: str, name: str, address: str, lease_s: float) -> StoreOptions:

@@ -26,6 +26,7 @@ from gapless.cli.serve import (
     LogJson,
     LogLevel,
     MetricsOpen,
+    MqttJson,
 )
 from gapless.cli.terminal import visible_lines
 from gapless.core.errors import UsageError
@@ -133,14 +134,14 @@ class BrokerProcess:
     def _look_ready(self, number: int) -> str:
         """Has it told where it is since it was started?"""
         from gapless.broker.addresses import read_addresses
+        from gapless.broker.doors import show_doors
 
         told = read_addresses(self.log.parent) if not self.is_ready else {}
         if told.get("process") != str(number):
             return ""
         self.is_ready = True
-        scheme = "https" if told["url"].startswith("gapless+tls") else "http"
-        door = f", HTTP at {scheme}://{told['http']}" if "http" in told else ""
-        return f"{self.name} is ready at {told['url']}{door}"
+        doors = show_doors(told, is_secure=told["url"].startswith("gapless+tls"))
+        return f"{self.name} is ready at {told['url']}{doors}"
 
     @property
     def has_given_up(self) -> bool:
@@ -172,6 +173,7 @@ def up(
     metrics_open: MetricsOpen = False,
     http_host: HttpHosts = None,
     http_origin: HttpOrigins = None,
+    mqtt_json: MqttJson = False,
     insecure: Insecure = False,
     config: SettingsFile = None,
     limits: Limits = None,
@@ -210,6 +212,7 @@ def up(
     command += ["--metrics-open"] if metrics_open else []
     command += [f"--http-host={each}" for each in http_host or ()]
     command += [f"--http-origin={each}" for each in http_origin or ()]
+    command += ["--mqtt-json"] if mqtt_json else []
     read_limits(limits, config)  # refuses here what no broker would take
     command += [f"--config={config}"] if config is not None else []
     command += ["--log-json"] if log_json else []
@@ -220,6 +223,13 @@ def up(
         for name in names
         if not only or name in only
     ]
+    keep_up(children, data)
+    if all(child.has_given_up for child in children):
+        raise typer.Exit(1)
+
+
+def keep_up(children: list[BrokerProcess], data: Path) -> None:
+    """Start all brokers and watch them, until a signal comes or all have given up."""
     stop = threading.Event()
     listen(children, stop)
     try:
@@ -229,8 +239,6 @@ def up(
             watch(children, stop)
     finally:
         stop_all(children)
-    if all(child.has_given_up for child in children):
-        raise typer.Exit(1)
 
 
 def listen(children: list[BrokerProcess], stop: threading.Event) -> None:

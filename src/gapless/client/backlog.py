@@ -82,7 +82,6 @@ class Backlog:
         self._taken: dict[str, int] = {}  # of what was taken before that
         self._held: dict[PubendName | None, int] = {}  # taken from a shared backlog
         self._received: dict[str, int] = {}
-        self.has_started = False
 
     # --- positions ------------------------------------------------------------------------------
 
@@ -126,7 +125,6 @@ class Backlog:
 
     def start(self, starts: Mapping[str, int]) -> list[tuple[str, Span]]:
         """It counts from here on: the spans between what has arrived and this are missing."""
-        self.has_started = True
         missing = []
         for name, tick in starts.items():
             known = self._received.setdefault(name, tick)

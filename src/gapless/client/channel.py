@@ -47,8 +47,8 @@ class Redirects(Protocol):
     def remember(self, about: str, addresses: tuple[str, ...] | None) -> None: ...
 
 
-class Subscriber(Protocol):
-    """A subscription, as the inbox sees it."""
+class Subscriber:
+    """A subscription, as the inbox sees it. What it has no method for does not concern it."""
 
     topic: TopicName
     order: Order

@@ -6,7 +6,7 @@ client share that connection.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, overload
+from typing import TYPE_CHECKING, Self
 
 from gapless.client import arguments
 from gapless.client.address import is_tls
@@ -19,8 +19,8 @@ from gapless.client.publisher import LINGER_S, Publisher
 from gapless.client.range_reads import RangeReads
 from gapless.client.reconnection import ReconnectingChannel
 from gapless.client.requests import ask_for, ask_until_answered, ask_with_retries
+from gapless.client.subscribe_method import SubscribeMethod
 from gapless.client.subscription import Subscription
-from gapless.client.subscription_options import check_group, check_options
 from gapless.client.topics import TopicRequests
 from gapless.client.transaction import TransactionRequests
 from gapless.client.unheard import UnheardNotice
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
 
     from gapless.client.channel import ConnectionChange
     from gapless.client.credentials import CredentialOptions
-    from gapless.client.subscription_options import Interruption, Start
+    from gapless.client.subscription_options import SubscriptionOptions
     from gapless.client.why import Explanation
-    from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Event, Value
     from gapless.wire.framing import Bytes
 
@@ -51,7 +50,9 @@ PUBLISH_EVENTS_MAX = 10_000
 PUBLISH_BYTES_MAX = 8 << 20
 
 
-class Client(TopicRequests, TransactionRequests, RangeReads):
+class Client(
+    TopicRequests, TransactionRequests, RangeReads, SubscribeMethod[Subscription, GroupSubscription]
+):
     """A connection to a network of brokers; make it with `connect`."""
 
     def __init__(self, channel: ReconnectingChannel) -> None:
@@ -136,80 +137,11 @@ class Client(TopicRequests, TransactionRequests, RangeReads):
 
     # --- subscribing -----------------------------------------------------------------------------
 
-    @overload
-    def subscribe(
-        self,
-        topic: str,
-        condition: str = "",
-        *,
-        name: str | None = None,
-        order: Order = "publisher",
-        start: Start = "latest",
-        tokens: TokenKeeper = "client",
-        interruption: Interruption = "raise",
-        silence: bool = False,
-    ) -> Subscription: ...
-
-    @overload
-    def subscribe(
-        self,
-        topic: str,
-        condition: str = "",
-        *,
-        name: str,
-        start: Start = "latest",
-        share_by: str,
-        attempts_max: int | None = None,
-        dead_letters: str | None = None,
-    ) -> GroupSubscription: ...
-
-    def subscribe(
-        self,
-        topic: str,
-        condition: str = "",
-        *,
-        name: str | None = None,
-        order: Order = "publisher",
-        start: Start = "latest",
-        tokens: TokenKeeper = "client",
-        interruption: Interruption = "raise",
-        silence: bool = False,
-        share_by: str | None = None,
-        attempts_max: int | None = None,
-        dead_letters: str | None = None,
-    ) -> Subscription | GroupSubscription:
-        """Every event that matches, once and in order: `async with`, `async for`.
-
-        With a `name` it is durable: it counts while nobody is connected, until `unsubscribe`. The
-        first time it starts at `start`. Later it goes on from `start` if that is a token, and
-        otherwise from what is acknowledged. `tokens="broker"`: what the application has finished is
-        acknowledged by itself. Without a name it starts now and ends with its connection;
-        `interruption` says what happens then: "raise" a `SubscriptionInterruptedError`, or go on
-        after a `Gap` ("gap").
-
-        With `share_by`, an attribute, it is a group: any number of clients attach under the name,
-        each event goes to one of them, and events with the same value of the attribute go to the
-        same one, in order. `finish` or asking for the next event ends the work on one; `reject`
-        gives it back. After `attempts_max` attempts it goes to the topic `dead_letters`.
-        """
-        options = check_options(
-            topic,
-            condition,
-            name=name,
-            order=order,
-            start=start,
-            tokens=tokens,
-            interruption=interruption,
-            silence=silence,
-        )
-        if share_by is not None:
-            group = check_group(options, share_by, attempts_max, dead_letters)
-            return GroupSubscription(self.channel, group)
-        if attempts_max is not None or dead_letters is not None:
-            raise UsageError(
-                "only a group has attempts_max and dead_letters", "Give share_by, too."
-            )
+    def _make_subscription(self, options: SubscriptionOptions) -> Subscription:
         return Subscription(self.channel, options)
+
+    def _make_group(self, options: SubscriptionOptions) -> GroupSubscription:
+        return GroupSubscription(self.channel, options)
 
     async def acknowledge(self, name: str, token: Token) -> None:
         """Let the broker release everything below the token, as far as the named subscription is

@@ -23,31 +23,29 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from itertools import repeat
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from gapless.client import arguments
+from gapless.client.base_subscription import BaseSubscription
 from gapless.client.delivery import Gap
-from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
-from gapless.client.home import SubscriptionHome
-from gapless.core.client_messages import Done, Refused, Subscribed, Unsubscribe
+from gapless.client.errors import RefusedError
+from gapless.core.client_messages import Done, Refused, Subscribed
 from gapless.core.errors import GaplessError, UsageError, WireError
 from gapless.core.events import Event
 from gapless.core.group_messages import Finish, Handed, Reject, TakenBack
 from gapless.core.share_key import share_key
-from gapless.core.token import Token
 from gapless.wire.events import decode_events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable
     from types import TracebackType
 
     from gapless.client.channel import Channel
-    from gapless.client.delivery import Ticket
     from gapless.client.subscription_options import SubscriptionOptions
-    from gapless.core.client_messages import Order, SubscriptionAltered
-    from gapless.core.identity import BrokerName, PubendName, TopicName
+    from gapless.core.identity import PubendName
     from gapless.core.messages import Message
     from gapless.core.ticks import Span, Tick
+    from gapless.core.token import Token
 
     Place = tuple[PubendName, Tick]
 
@@ -63,17 +61,13 @@ NOT_IN_HAND = (
 )
 
 
-class GroupSubscription:
+class GroupSubscription(BaseSubscription):
     """Made by `Client.subscribe` with `share_by`; use it with `async with` and `async for`."""
 
     def __init__(self, channel: Channel, options: SubscriptionOptions) -> None:
-        self.options = options
-        self.topic: TopicName = options.topic
-        self.order: Order = options.order
-        self.tells_silence = False
+        super().__init__(channel, options)
         assert options.share is not None
         self._share_by = options.share.share_by
-        self._home = SubscriptionHome(channel, options, self)
         self._queue: deque[Event | Gap] = deque()
         self._in_hand: dict[Place, Event] = {}
         self._current: Event | None = None  # asking for the next one finishes it
@@ -81,20 +75,8 @@ class GroupSubscription:
         self._rejected: dict[Place, Hashable] = {}  # and not yet taken back
         self._finished: dict[PubendName, list[Tick]] = {}  # to be told to the broker
         self._flush: asyncio.Handle | None = None
-        self._has_started = self._is_live = self._is_over = False
-        self._error: GaplessError | None = None
-        self._loop = asyncio.get_running_loop()
-        self._waiter: asyncio.Future[None] | None = None
 
     # --- for applications ------------------------------------------------------------------------
-
-    @property
-    def address(self) -> str:
-        """The address of its broker: not always the one that the client is connected to."""
-        return self._channel.address
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> Event | Gap:
         if (item := await self.take()) is None:
@@ -149,17 +131,6 @@ class GroupSubscription:
 
         await self._ask(message, lambda: self._give_back(place, key))
 
-    async def __aenter__(self) -> Self:
-        self._home.begin()
-        try:
-            deadline_s = self._loop.time() + self._channel.patience_s
-            while not await self._subscribe(deadline_s):
-                pass
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -183,9 +154,7 @@ class GroupSubscription:
     async def close(self) -> None:
         """Leave the group. What was not finished goes to other members."""
         self._send_finished()
-        if number := self._home.number:
-            self._home.leave()
-            self._channel.send(Unsubscribe(number))
+        await super().close()
         self._let_go()
         self.end(None)
 
@@ -201,10 +170,6 @@ class GroupSubscription:
         raise UsageError("a group has no token to acknowledge", "Use finish(event).")
 
     # --- in hand ----------------------------------------------------------------------------------
-
-    @property
-    def _channel(self) -> Channel:
-        return self._home.channel
 
     def _take_out(self, event: Event) -> Place:
         """The event is not in the application's hand any more."""
@@ -295,20 +260,6 @@ class GroupSubscription:
             case other:
                 raise WireError(f"the broker answered {type(other).__name__}")
 
-    async def _wait(self) -> None:
-        self._home.check_entered()
-        if self._waiter is not None:
-            raise UsageError("another task waits for this subscription", "Read it in one of them.")
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
     # --- what the inbox calls --------------------------------------------------------------------
 
     def hand(self, message: Handed | TakenBack) -> None:
@@ -333,13 +284,6 @@ class GroupSubscription:
         self._queue.append(Gap(self.topic, pubend, span))
         self._wake()
 
-    def end(self, error: GaplessError | None) -> None:
-        if not self._is_over:
-            self._is_over = True
-            self._is_live = False
-            self._error = error
-        self._wake()
-
     def interrupt(self, _: GaplessError) -> None:
         self._is_live = False
         self._let_go()
@@ -353,66 +297,3 @@ class GroupSubscription:
         self._let_go()
         self._home.ask_anew()
         self._loop.call_soon(self._resume_if_up)
-
-    def resume(self) -> None:
-        """A connection is up: join again."""
-        if not self._has_started or self._is_over or self._is_live or not self._home.may_ask():
-            return
-        self._channel.send(self._message(self._channel.request(self._answered)))
-
-    def _resume_if_up(self) -> None:
-        """If the channel is down, the inbox resumes it later."""
-        if self._channel.is_up:
-            self.resume()
-
-    def add(
-        self,
-        pubend: PubendName | None,
-        events: Sequence[Event],
-        through: int,
-        ticket: Ticket | None,
-    ) -> None:
-        """A member gets its events handed, and no positions."""
-
-    def settle(self) -> None: ...
-    def set_condition(self, message: SubscriptionAltered) -> None: ...
-    def set_behind(self, pubend: PubendName, *, is_behind: bool) -> None: ...
-    def set_unreached(self, brokers: tuple[BrokerName, ...]) -> None: ...
-
-    # --- joining ---------------------------------------------------------------------------------
-
-    def _message(self, request: int) -> Message:
-        return self._home.message(request, None, Token())
-
-    async def _subscribe(self, deadline_s: float) -> bool:
-        """Ask to join once. False: the connection broke or the broker said "later"; ask again."""
-        match await self._channel.ask(self._message):
-            case Subscribed():
-                return True
-            case Refused(problem=problem, remedy=remedy) as refused:
-                pause_s = self._home.refused(refused)
-                if pause_s is None or self._loop.time() >= deadline_s:
-                    raise RefusedError(problem, remedy)
-                await asyncio.sleep(pause_s)
-                return False
-            case LinkError() if self._loop.time() < deadline_s:
-                return False
-            case GaplessError() as error:
-                raise error
-            case other:
-                raise WireError(f"the broker answered {type(other).__name__} to a Subscribe")
-
-    def _answered(self, answer: Message | GaplessError) -> None:
-        """The reply to joining again. If the connection broke again, `resume` follows."""
-        if not isinstance(answer, Refused):
-            return
-        try:
-            pause_s = self._home.refused(answer)
-        except GaplessError as error:  # the redirect cannot be followed
-            self.end(error)
-            return
-        if pause_s is not None:
-            self._loop.call_later(pause_s, self._resume_if_up)
-            return
-        self._home.leave()
-        self.end(SubscriptionInterruptedError(answer.problem, answer.remedy))

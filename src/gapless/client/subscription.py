@@ -18,8 +18,7 @@ Theory of operation
     silences never joins: they are about each one alone.
 
 Invariants
-    I1  nothing counts for it before its `Subscribed` on the present connection (`_is_live`)
-    I2  acknowledged <= token
+    I1  acknowledged <= token
 """
 
 from __future__ import annotations
@@ -29,19 +28,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from gapless.client.backlog import Backlog
+from gapless.client.base_subscription import BaseSubscription
 from gapless.client.delivered_events import as_batches
 from gapless.client.delivery import finish
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
-from gapless.client.home import SubscriptionHome
 from gapless.core.client_messages import (
     Acknowledge,
     AlterationNoted,
     Done,
     Refused,
     Subscribed,
-    Unsubscribe,
 )
-from gapless.core.errors import GaplessError, UsageError, WireError
+from gapless.core.errors import GaplessError, UsageError
 from gapless.core.identity import PubendName
 from gapless.core.token import Token
 
@@ -52,9 +50,9 @@ if TYPE_CHECKING:
     from gapless.client.delivery import Delivery, Ticket
     from gapless.client.shared_backlog import SharedBacklog
     from gapless.client.subscription_options import SubscriptionOptions
-    from gapless.core.client_messages import Order, Subscribe, SubscriptionAltered
+    from gapless.core.client_messages import Subscribe, SubscriptionAltered
     from gapless.core.events import Event
-    from gapless.core.identity import BrokerName, TopicName
+    from gapless.core.identity import BrokerName
     from gapless.core.messages import Message
     from gapless.core.ticks import Span
 
@@ -66,19 +64,14 @@ ARROW_EVENTS_MAX = 65_536
 """The most events of a batch of columns."""
 
 
-class Subscription:
+class Subscription(BaseSubscription):
     """Made by `Client.subscribe`; use it with `async with` and `async for`."""
 
     def __init__(self, channel: Channel, options: SubscriptionOptions) -> None:
-        self.options = options
-        self.topic: TopicName = options.topic
-        self.order: Order = options.order
-        self.tells_silence = options.silence
-        self._home = SubscriptionHome(channel, options, self)
+        super().__init__(channel, options)
         self._backlog = Backlog(
             options.topic, finish, in_total=options.order == "total", silence=options.silence
         )
-        self._is_live = False
         self.lags: set[str] = set()  # pubends where it catches up, by messages of its own
         self.on_ready: Callable[[Subscription], None] | None = None
         """Called when there is something to take, in place of the task that iterates."""
@@ -89,10 +82,6 @@ class Subscription:
         self._first = Token()  # where it began
         self._acknowledged = Token()
         self._sent_token = Token()  # acknowledged on this connection
-        self._is_over = False
-        self._error: GaplessError | None = None
-        self._loop = asyncio.get_running_loop()
-        self._waiter: asyncio.Future[None] | None = None  # of the task that iterates
         self._changes: set[asyncio.Future[Message | GaplessError]] = set()  # of acknowledgements
         self._timer: asyncio.TimerHandle | None = None
 
@@ -104,14 +93,6 @@ class Subscription:
         if self._shared is None:
             return self._backlog.token()
         return self._backlog.token(self._shared.taken((self.topic, self.order)))
-
-    @property
-    def address(self) -> str:
-        """The address of its broker: not always the one that the client is connected to."""
-        return self._channel.address
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> Delivery:
         while True:
@@ -190,14 +171,7 @@ class Subscription:
             await self._next_answer(None)
 
     async def __aenter__(self) -> Self:
-        self._home.begin()
-        try:
-            deadline_s = self._loop.time() + self._channel.patience_s
-            while not await self._subscribe(deadline_s):
-                pass
-        except BaseException:
-            await self.close()
-            raise
+        await super().__aenter__()
         if self._keeps_no_token:
             self._timer = self._loop.call_later(ACKNOWLEDGE_S, self._acknowledge_finished)
         return self
@@ -219,9 +193,7 @@ class Subscription:
             self._acknowledge_finished()
             self._timer.cancel()
             self._timer = None
-        if number := self._home.number:
-            self._home.leave()
-            self._channel.send(Unsubscribe(number))
+        await super().close()
         self._backlog.drop()
         self._channel.tell_consumed()
         self.end(None)
@@ -230,28 +202,17 @@ class Subscription:
     def _keeps_no_token(self) -> bool:
         return self.options.name is not None and self.options.tokens == "broker"
 
-    @property
-    def _channel(self) -> Channel:
-        return self._home.channel
-
     # --- taking and waiting ----------------------------------------------------------------------
 
     async def _wait(self) -> None:
-        self._home.check_entered()
         self._channel.tell_consumed()
-        if self._waiter is not None:
-            raise UsageError("another task waits for this subscription", "Read it in one of them.")
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        await super()._wait()
 
     def _wake(self) -> None:
         if self.on_ready is not None:
             self.on_ready(self)
-        elif self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        else:
+            super()._wake()
 
     # --- a shared backlog ------------------------------------------------------------------------
 
@@ -351,9 +312,9 @@ class Subscription:
 
     def start(self, message: Subscribed) -> None:
         """It counts from here on. If it counted before, the span in between is a gap."""
-        if not self._backlog.has_started:
+        if not self._has_started:
             self._first = self._acknowledged = Token(message.start)
-        self._is_live = True
+        self._has_started = self._is_live = True
         self._since = message.start
         self.lags = set(message.behind)
         self._settled = dict(self._channel.inbox.positions(self.topic, self.order))
@@ -410,9 +371,6 @@ class Subscription:
                     is_new |= self._backlog.add(pubend, [], through, None)
         return is_new
 
-    def hand(self, message: Message) -> None:
-        """Only members of groups are handed events."""
-
     def lose(self, pubend: PubendName, span: Span) -> None:
         self.leave_shared()
         self._take_silence()  # what is known to be silent is not lost
@@ -423,19 +381,14 @@ class Subscription:
 
     def end(self, error: GaplessError | None) -> None:
         self.leave_shared()
-        if not self._is_over:
-            self._is_over = True
-            self._is_live = False
-            self._error = error
-        self._tell_change()
-        self._wake()
+        super().end(error)
 
     def interrupt(self, error: GaplessError) -> None:
         self.leave_shared()
         self._take_silence()
         self._is_live = False
         self._sent_token = Token()
-        if self.options.name is None and not self.options.resumes and self._backlog.has_started:
+        if self.options.name is None and not self.options.resumes and self._has_started:
             self._home.leave()
             self.end(SubscriptionInterruptedError(f"the subscription ended: {error.problem}"))
         elif self._home.is_redirected:
@@ -451,20 +404,6 @@ class Subscription:
         self._home.lose()
         self._loop.call_soon(self._resume_if_up)
 
-    def resume(self) -> None:
-        """A connection is up: go on from what has arrived, or start anew after a gap."""
-        if not self._backlog.has_started or self._is_over or self._is_live:
-            return
-        if not self._home.may_ask():
-            return
-        request = self._channel.request(self._answered)
-        self._channel.send(self._message(request))
-
-    def _resume_if_up(self) -> None:
-        """If the channel is down, the inbox resumes it later."""
-        if self._channel.is_up:
-            self.resume()
-
     def _tell_change(self) -> None:
         for future in self._changes:
             if not future.done():
@@ -473,41 +412,5 @@ class Subscription:
     # --- starting --------------------------------------------------------------------------------
 
     def _message(self, request: int) -> Subscribe:
-        received = self._backlog.received() if self._backlog.has_started else None
+        received = self._backlog.received() if self._has_started else None
         return self._home.message(request, received, self._acknowledged)
-
-    async def _subscribe(self, deadline_s: float) -> bool:
-        """Ask for it once. False: the connection broke or the broker said "later"; ask again."""
-        match await self._channel.ask(self._message):
-            case Subscribed() as subscribed:
-                self._home.check(subscribed)
-                return True
-            case Refused(problem=problem, remedy=remedy) as refused:
-                pause_s = self._home.refused(refused)
-                if pause_s is None or self._loop.time() >= deadline_s:
-                    raise RefusedError(problem, remedy)
-                if pause_s:
-                    self._channel.report("retrying", problem)
-                await asyncio.sleep(pause_s)
-                return False
-            case LinkError() if self._loop.time() < deadline_s:
-                return False
-            case GaplessError() as error:
-                raise error
-            case other:
-                raise WireError(f"the broker answered {type(other).__name__} to a Subscribe")
-
-    def _answered(self, answer: Message | GaplessError) -> None:
-        """The reply to a restart. If the connection broke again, `resume` follows."""
-        if not isinstance(answer, Refused):
-            return
-        try:
-            pause_s = self._home.refused(answer)
-        except GaplessError as error:  # the redirect cannot be followed
-            self.end(error)
-            return
-        if pause_s is not None:
-            self._loop.call_later(pause_s, self._resume_if_up)
-            return
-        self._home.leave()
-        self.end(SubscriptionInterruptedError(answer.problem, answer.remedy))

@@ -1,9 +1,10 @@
-"""Clients of a door: connections to its own broker, each under the token of a caller.
+"""Clients of the doors: connections to their own broker, each under the token of a caller.
 
 Theory of operation
-    Requests that end soon share one client for each token. The door connects when the first of them
-    comes, and closes the connection when there was none for `IDLE_S`. A stream of deliveries gets a
-    client of its own: its credit is its own, so one slow reader delays nobody else.
+    Requests that end soon and MQTT sessions share one client for each token, whatever the door. The
+    client connects when the first of them comes, and is closed when there was none for `IDLE_S`. A
+    stream of deliveries over HTTP gets a client of its own: its credit is its own, so one slow
+    reader delays nobody else.
     The broker checks the token when a client connects, and each request after that. A client whose
     connection is lost for good (its token was revoked, the broker is stopping) is not used again.
 
@@ -29,16 +30,15 @@ if TYPE_CHECKING:
 
     from gapless.client.client import Client
 
-CLIENTS_MAX = 1_000
+CLIENTS_MAX = 10_000
 """Shared clients, which is tokens in use; where all are busy, a further token is refused."""
 
 IDLE_S = 30.0
 """How long a shared client without requests stays connected."""
 
-PATIENCE_S = 5.0
+PATIENCE_S = 10.0
 """How long a request waits for the broker. The broker is in the same process: it is stopping, or
 cannot take the request for now."""
-
 
 REJECTIONS = ("not admitted", "counts no more", "has expired")
 """What the broker says to a client that it does not let in, or no longer."""
@@ -57,15 +57,25 @@ class BusyError(GaplessError):
 
 
 class SharedClient:
-    """One client and the requests that use it. It connects at once, and closes itself when idle."""
+    """One client and those that use it. It connects at once, and closes itself when idle. Each
+    `begin` is followed by one `end`."""
 
     def __init__(self, client: Client, on_idle: Callable[[SharedClient], None]) -> None:
         self.client = client
         self.users = 0
-        self.is_fit = True
         self.opening = asyncio.create_task(enter(client))
         self._on_idle = on_idle
+        self._is_rejected = False
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether it can be used again: it is not lost for good."""
+        opening = self.opening
+        if not opening.done():
+            return not self._is_rejected
+        has_failed = opening.cancelled() or opening.exception() is not None
+        return not (has_failed or self._is_rejected or self.client.channel.problem)
 
     def begin(self) -> None:
         self.users += 1
@@ -78,10 +88,8 @@ class SharedClient:
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_idle, self)
 
     def judge(self, error: GaplessError) -> None:
-        """After an error: can the client be used again?"""
-        has_failed = self.opening.done() and self.opening.exception() is not None
-        if has_failed or is_rejection(error):
-            self.is_fit = False
+        """After an error of a request: it may say that the token does not count any more."""
+        self._is_rejected = self._is_rejected or is_rejection(error)
 
     def stop_timer(self) -> None:
         if self._timer is not None:
@@ -96,7 +104,7 @@ class SharedClient:
 
 
 class DoorClients:
-    """The clients of one door. `url` is the broker's own; `ca` its authority, where it has one."""
+    """The clients of all doors. `url` is the broker's own; `ca` its authority, where it has one."""
 
     def __init__(self, url: str, ca: Path | None = None) -> None:
         self._url = url
@@ -107,18 +115,28 @@ class DoorClients:
     @asynccontextmanager
     async def shared(self, token: str) -> AsyncIterator[Client]:
         """The client of this token, for a request that ends soon."""
+        entry = await self.hold(token)
+        try:
+            yield entry.client
+        except GaplessError as error:
+            entry.judge(error)
+            raise
+        finally:
+            entry.end()
+
+    async def hold(self, token: str) -> SharedClient:
+        """The client of this token, connected; the caller calls its `end`."""
         entry = self._shared.pop(token, None)
         if entry is None or not entry.is_fit:
             entry = self._add(token)
         self._shared[token] = entry
         entry.begin()
         try:
-            yield await asyncio.shield(entry.opening)
-        except GaplessError as error:
-            entry.judge(error)
-            raise
-        finally:
+            await asyncio.shield(entry.opening)
+        except BaseException:
             entry.end()
+            raise
+        return entry
 
     @asynccontextmanager
     async def own(self, token: str) -> AsyncIterator[Client]:
@@ -141,7 +159,7 @@ class DoorClients:
         if len(self._shared) >= CLIENTS_MAX:
             idle = next((key for key, each in self._shared.items() if not each.users), None)
             if idle is None:
-                raise BusyError(f"{CLIENTS_MAX} tokens are in use at this door")
+                raise BusyError(f"{CLIENTS_MAX} tokens are in use at this broker's doors")
             self._drop(idle, self._shared[idle])
         return SharedClient(self._connect(token), lambda entry: self._drop(token, entry))
 

@@ -34,6 +34,7 @@ from gapless.core.ticks import PUBEND_COUNT_MAX
 from gapless.core.topic_messages import SERVICES, Service
 
 DEFAULT_LISTEN = "127.0.0.1:7117"
+OPTIONAL_ADDRESSES = ("advertise", "http", "mqtt", "mqtt_ws")
 NAME_BYTES_MAX = 200
 FieldT = TypeVar("FieldT")
 
@@ -48,6 +49,9 @@ class BrokerEntry:
     """Where others reach it, if that is not where it listens."""
     http: str | None = None
     """Where its HTTP door listens, if it has one."""
+    mqtt: str | None = None
+    mqtt_ws: str | None = None
+    """Where its MQTT door listens, and where over WebSocket, if it has one."""
 
 
 @dataclass(frozen=True)
@@ -329,11 +333,10 @@ def _cell(read: dict[str, Any]) -> Cell:
             BrokerEntry(
                 BrokerName(_field(b, "name", str)),
                 _field(b, "listen", str, DEFAULT_LISTEN),
-                _field(b, "advertise", str) if "advertise" in b else None,
-                _field(b, "http", str) if "http" in b else None,
+                **{each: _field(b, each, str) for each in OPTIONAL_ADDRESSES if each in b},
             )
             for b in (
-                _only(each, "a broker", "name", "listen", "advertise", "http")
+                _only(each, "a broker", "name", "listen", *OPTIONAL_ADDRESSES)
                 for each in read["brokers"]
             )
         ),

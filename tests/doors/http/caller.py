@@ -50,8 +50,7 @@ class Caller:
 
     @classmethod
     def of(cls, broker: Broker, token: str = "", tls: ssl.SSLContext | None = None) -> Caller:
-        assert broker.doors.http_address is not None
-        return cls(broker.doors.http_address, token, tls)
+        return cls(broker.doors.addresses["http"], token, tls)
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host, port = self.address.split(":")

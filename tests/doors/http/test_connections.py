@@ -96,8 +96,8 @@ def test_streams_have_a_bound_and_requests_still_get_in(
                 assert refused.status == 503
                 assert refused.headers["retry-after"]
                 assert (await caller.get("/topics")).status == 200
-            door: Any = broker.doors
-            await wait_until(lambda: door._door._app._streams == 0)
+            door: Any = broker.doors.opened["http"]
+            await wait_until(lambda: door._app._streams == 0)
             async with caller.stream("/topics/t/subscribe") as reader:
                 await reader.begin()
 

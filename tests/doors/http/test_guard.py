@@ -98,7 +98,7 @@ def test_with_security_a_stranger_learns_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         castle = Castle(tmp_path)
         async with castle.broker(http="127.0.0.1:0") as broker:
-            address = broker.doors.http_address
+            address = broker.doors.addresses["http"]
             for who in ("", "nobody.secret", "admin.wrong"):
                 caller = secure(castle, address, who)
                 for path in ("/", "/openapi.json", "/topics", "/topics/t/events", "/nothing"):
@@ -118,7 +118,7 @@ def test_rights_are_those_of_the_token(tmp_path: Path) -> None:
     async def main() -> None:
         castle = Castle(tmp_path)
         async with castle.broker(http="127.0.0.1:0") as broker:
-            address = broker.doors.http_address
+            address = broker.doors.addresses["http"]
             feed, desk = secure(castle, address, "feed"), secure(castle, address, "desk")
             assert (await feed.publish("t", {"n": 1})).status == 200
             refused = await desk.publish("t", {"n": 1})
@@ -144,7 +144,7 @@ def test_subscriptions_of_others_are_neither_listed_nor_touched(tmp_path: Path) 
     async def main() -> None:
         castle = Castle(tmp_path)
         async with castle.broker(http="127.0.0.1:0") as broker:
-            address = broker.doors.http_address
+            address = broker.doors.addresses["http"]
             desk, rival = secure(castle, address, "desk"), secure(castle, address, "rival")
             wanted = json.dumps({"topic": "t"})
             assert (await desk.ask("PUT", "/subscriptions/mine", wanted)).status == 200
@@ -165,7 +165,7 @@ def test_a_revoked_token_counts_no_more_though_its_client_was_connected(tmp_path
     async def main() -> None:
         castle = Castle(tmp_path)
         async with castle.broker(http="127.0.0.1:0") as broker:
-            address = broker.doors.http_address
+            address = broker.doors.addresses["http"]
             desk = secure(castle, address, "desk")
             assert (await desk.get("/topics")).status == 200
             async with desk.stream("/topics/t/subscribe") as reader:

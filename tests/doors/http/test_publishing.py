@@ -57,9 +57,9 @@ def test_numbers_hold_over_a_restart_of_the_broker(tmp_path: Path) -> None:
             async with client.subscribe("t", name="keeper"):
                 pass
             await Caller.of(broker).publish("t", *events(0, 3), **named(0))
-            address = broker.doors.http_address
+            address = broker.doors.addresses["http"]
         async with make_broker(tmp_path, http="127.0.0.1:0") as broker:
-            assert broker.doors.http_address == address
+            assert broker.doors.addresses["http"] == address
             caller = Caller.of(broker)
             again = await caller.publish("t", *events(2, 6), **named(2))
             assert again.json["repeated"] == 1

@@ -176,8 +176,8 @@ def test_a_long_poll_ends_when_the_broker_stops(tmp_path: Path) -> None:
             waiting = asyncio.ensure_future(
                 Caller.of(broker).get("/topics/t/events", **{"from": "latest", "wait": 60})
             )
-            door: Any = broker.doors
-            await wait_until(lambda: door._door._app._streams > 0)
+            door: Any = broker.doors.opened["http"]
+            await wait_until(lambda: door._app._streams > 0)
             await broker.drain()
             assert (await waiting).status in (204, 503)
 

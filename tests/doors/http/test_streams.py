@@ -206,8 +206,8 @@ def test_a_reader_that_never_reads_again_loses_its_connection(
 
 
 def open_streams(broker: Broker) -> int:
-    door: Any = broker.doors
-    return int(door._door._app._streams)
+    door: Any = broker.doors.opened["http"]
+    return int(door._app._streams)
 
 
 def test_a_stopping_broker_ends_its_streams_with_a_retry(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_two_readers_of_one_name_do_not_fight(tmp_path: Path) -> None:
 def test_a_socket_streams_acknowledges_and_goes_on_by_its_token(tmp_path: Path) -> None:
     async def main() -> None:
         async with make_broker(tmp_path, http="127.0.0.1:0") as broker, connected(broker) as client:
-            url = f"ws://{broker.doors.http_address}/topics/t/subscribe?name=desk"
+            url = f"ws://{broker.doors.addresses['http']}/topics/t/subscribe?name=desk"
             async with connect_socket(url) as socket:
                 start = json.loads(await socket.recv())["token"]
                 receipt = await client.publish("t", {"n": 1})
@@ -276,7 +276,7 @@ def test_a_socket_streams_acknowledges_and_goes_on_by_its_token(tmp_path: Path) 
 def test_a_socket_that_cannot_be_is_refused_with_a_problem(tmp_path: Path) -> None:
     async def main() -> None:
         async with make_broker(tmp_path, http="127.0.0.1:0") as broker:
-            url = f"ws://{broker.doors.http_address}/topics/none/subscribe"
+            url = f"ws://{broker.doors.addresses['http']}/topics/none/subscribe"
             with pytest.raises(InvalidStatus) as caught:
                 await connect_socket(url)
             assert caught.value.response.status_code == 404
@@ -288,7 +288,7 @@ def test_a_socket_that_cannot_be_is_refused_with_a_problem(tmp_path: Path) -> No
 def test_a_stopping_broker_ends_its_sockets_as_restarting(tmp_path: Path) -> None:
     async def main() -> None:
         async with make_broker(tmp_path, http="127.0.0.1:0") as broker:
-            url = f"ws://{broker.doors.http_address}/topics/t/subscribe"
+            url = f"ws://{broker.doors.addresses['http']}/topics/t/subscribe"
             async with connect_socket(url) as socket:
                 await socket.recv()
                 draining = asyncio.ensure_future(broker.drain())

@@ -6,9 +6,10 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gapless.broker.broker import Broker, embedded
+from gapless.broker.broker import Broker
+from gapless.broker.networks import SINGLE, single_network
+from gapless.broker.settings import Settings
 from gapless.client.client import connect
-from gapless.doors.mqtt.door import Door
 from gapless.doors.mqtt.packets import (
     AnswerPacket,
     ConnectPacket,
@@ -268,13 +269,14 @@ class Peer:
 class Place:
     """A broker with an open door."""
 
-    def __init__(self, broker: Broker, door: Door) -> None:
-        self.broker, self.door = broker, door
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.door: Any = broker.doors.opened["mqtt"]
         self._peers: list[Peer] = []
 
     async def dial(self, version: int = 5) -> Peer:
         """A connection without a CONNECT."""
-        host, port = self.door.addresses["--mqtt"].rsplit(":", 1)
+        host, port = self.broker.doors.addresses["mqtt"].rsplit(":", 1)
         peer = Peer(*await asyncio.open_connection(host, int(port)), version)
         self._peers.append(peer)
         return peer
@@ -303,11 +305,12 @@ class Place:
 
 @asynccontextmanager
 async def place(folder: Path, *topics: str, json_payload: bool = False) -> AsyncIterator[Place]:
-    async with (
-        embedded(topics, folder) as broker,
-        Door(broker, "127.0.0.1:0", "127.0.0.1:0", json_payload=json_payload) as door,
-    ):
-        made = Place(broker, door)
+    at = "127.0.0.1:0"
+    settings = Settings(
+        data=folder, listen=at, admin=None, mqtt=at, mqtt_ws=at, mqtt_json=json_payload
+    )
+    async with Broker(SINGLE, single_network(topics), settings) as broker:
+        made = Place(broker)
         try:
             yield made
         finally:

@@ -49,8 +49,8 @@ def talk(address: str, transport: str, version: int) -> list[tuple[str, bytes, i
 def test_paho_publishes_and_subscribes(tmp_path: Path, transport: str, version: int) -> None:
     async def main() -> None:
         async with place(tmp_path) as stage:
-            option = "--mqtt-ws" if transport == "websockets" else "--mqtt"
-            address = stage.door.addresses[option]
+            entrance = "mqtt_ws" if transport == "websockets" else "mqtt"
+            address = stage.broker.doors.addresses[entrance]
             got = await asyncio.to_thread(talk, address, transport, version)
             assert sorted(got) == [(f"paho/{qos}", b"x" * 200, qos) for qos in range(3)]
 

@@ -123,9 +123,8 @@ class HttpApp:
         ]
 
     async def close(self) -> None:
-        """Let go of all clients; call it when no request is being answered any more."""
+        """Let go of all publishers; call it when no request is being answered any more."""
         await self._publishers.close()
-        await self._clients.close()
 
     # --- what this is -----------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 Theory of operation
     The door is a client of its own broker: each MQTT client's requests go over a gapless connection
     under that client's own token, so rights, quotas and bounds are those of any client. Clients
-    with the same token share a connection. What the door needs for itself (its topic, retained
+    with the same token share a connection (`doors/clients.py`), which a session holds until it is
+    over or comes back with another. What the door needs for itself (its topic, retained
     messages, the end of sessions) goes over a connection of its own.
     A connection begins with CONNECT. The door proves the token by connecting with it, ends an
     earlier connection of the same client, and hands the session on to its `Host`.
@@ -19,13 +20,12 @@ import json
 import logging
 import secrets
 import time
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
-from gapless.client.address import Address
-from gapless.client.client import connect
 from gapless.client.errors import RefusedError
-from gapless.core.errors import GaplessError, UsageError
+from gapless.core.errors import GaplessError
+from gapless.doors.clients import BusyError
 from gapless.doors.mqtt.connection import MqttConnection, WebSocketConnection
 from gapless.doors.mqtt.host import Host, group_name
 from gapless.doors.mqtt.journal import DoorJournal
@@ -45,13 +45,19 @@ from gapless.filters import Filter
 from gapless.version import __version__
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
 
     from gapless.client.client import Client
     from gapless.client.delivery import Receipt
+    from gapless.client.subscription import Subscription
+    from gapless.doors.clients import SharedClient
+    from gapless.doors.surroundings import DoorSurroundings
 
 logger = logging.getLogger("gapless.mqtt")
+
+BACKLOG = 1024
+"""Connections that the system holds until they are taken."""
 
 CONNECTIONS_MAX = 10_000
 SESSIONS_MAX = 100_000
@@ -67,24 +73,8 @@ CLAIMS_S = 2.0
 
 TICK_S = 0.25
 SYSTEM_S = 10.0
-PATIENCE_S = 10.0
 BAD_LOGIN, NOT_AUTHORIZED, BAD_METHOD, BAD_CLIENT, BUSY = 0x86, 0x87, 0x8C, 0x85, 0x89
 OLD_CODES = {BAD_LOGIN: 4, NOT_AUTHORIZED: 5, BAD_METHOD: 5, BAD_CLIENT: 2, BUSY: 3}
-
-
-class DoorBroker(Protocol):
-    """What the door needs of its broker. `access` is None without security."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def url(self) -> str: ...
-    @property
-    def folder(self) -> Path: ...
-    @property
-    def access(self) -> Any: ...
-    @property
-    def settings(self) -> Any: ...
 
 
 class AdmissionError(Exception):
@@ -95,27 +85,17 @@ class AdmissionError(Exception):
         self.code = code
 
 
-class Door:
-    """One MQTT door of one broker; `async with` opens and closes it."""
+class MqttDoor:
+    """An MQTT door; it listens at `mqtt` and `mqtt_ws`."""
 
-    def __init__(
-        self,
-        broker: DoorBroker,
-        listen: str | None = None,
-        listen_ws: str | None = None,
-        *,
-        json_payload: bool = False,
-    ) -> None:
-        self._broker = broker
-        self._wanted = {"--mqtt": listen, "--mqtt-ws": listen_ws}
+    def __init__(self, surroundings: DoorSurroundings, *, json_payload: bool = False) -> None:
+        self._broker = surroundings
         self.json_payload = json_payload
-        self.addresses: dict[str, str] = {}
         self.claims: frozenset[str] = frozenset()
         self.tasks: set[asyncio.Task[None]] = set()
         self._claimed_s = 0.0
         self._hosts: dict[str, Host] = {}
         self._connections: set[MqttConnection] = set()
-        self._clients: dict[str, asyncio.Task[Client]] = {}
         self._feeds: dict[tuple[int, str, str], SharedFeed] = {}
         self._groups: dict[tuple[str, str, str], Group] = {}
         self._unsure: dict[str, dict[int, tuple[int, str]]] = {}
@@ -123,16 +103,19 @@ class Door:
         self._endings: dict[str, asyncio.Task[None]] = {}
         self._positions: dict[str, int] = {}
         self._servers: list[asyncio.Server] = []
+        self._opened = AsyncExitStack()  # what is closed last
         self._received = self.sent = 0
         self._started_s = time.time()
 
     # --- life ------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Self:
-        access = self._broker.access
-        token = access.lend_to_door() if access is not None else ""
-        self.own = await self._connect(token)
+    async def open(self, listeners: dict[str, socket.socket]) -> None:
+        """Bring back what an earlier life of the broker has left, and take connections."""
+        identities = self._broker.identities
+        token = identities.lend_to_door() if identities else ""
+        self.own = await self._opened.enter_async_context(self._broker.clients.own(token))
         self.journal = DoorJournal(self._broker.folder / "mqtt")
+        self._opened.push_async_callback(self.journal.close)
         self.retained = Retained(self.journal.facts("retained"))
         with suppress(RefusedError):  # it exists, with other settings
             await self.own.create_topic(
@@ -145,13 +128,19 @@ class Door:
             DEFAULT_TOPIC, "mqtt_retain = TRUE", name=name, start="earliest"
         )
         await subscription.__aenter__()
-        self._retained_subscription = subscription
-        self._spawn(self._follow_retained())
+        self._opened.push_async_callback(subscription.close)
+        self._spawn(self._follow_retained(subscription))
         self._spawn(self._tick())
-        await self._listen()
-        return self
+        loop, tls = asyncio.get_running_loop(), self._broker.tls_with_certificates
+        for name, kind in {"mqtt": MqttConnection, "mqtt_ws": WebSocketConnection}.items():
+            if (listener := listeners.pop(name, None)) is not None:
+                server = await loop.create_server(
+                    lambda kind=kind: kind(self), sock=listener, backlog=BACKLOG, ssl=tls
+                )
+                self._servers.append(server)
 
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self, *, at_once: bool = False) -> None:
+        """End all connections and stop reading; sessions live on in the journal."""
         for server in self._servers:
             server.close()
         for host in list(self._hosts.values()):
@@ -168,46 +157,7 @@ class Door:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         for feed in list(self._feeds.values()):
             await feed.close()
-        for opening in self._clients.values():
-            with suppress(GaplessError, asyncio.CancelledError):
-                await (await opening).close()
-        await self._retained_subscription.close()
-        await self.own.close()
-        await self.journal.close()
-
-    async def _listen(self) -> None:
-        access, loop = self._broker.access, asyncio.get_running_loop()
-        kinds = {"--mqtt": MqttConnection, "--mqtt-ws": WebSocketConnection}
-        for option, address in self._wanted.items():
-            if address is None:
-                continue
-            host, _, port = address.rpartition(":")
-            kind = kinds[option]
-            try:
-                server = await loop.create_server(
-                    lambda kind=kind: kind(self),
-                    host.strip("[]"),
-                    int(port),
-                    backlog=1024,
-                    ssl=access.tls.port if access is not None else None,
-                )
-            except OSError as error:
-                raise UsageError(
-                    f"cannot listen on {address}: {error.strerror}",
-                    f"Stop what uses it, or give another address with {option} (port 0: any).",
-                ) from error
-            self._servers.append(server)
-            self.addresses[option] = str(Address(*server.sockets[0].getsockname()[:2]))
-
-    @property
-    def description(self) -> str:
-        """For the line that says that the broker is ready."""
-        secure = self._broker.access is not None
-        schemes = {
-            "--mqtt": "mqtts" if secure else "mqtt",
-            "--mqtt-ws": "wss" if secure else "ws",
-        }
-        return ", ".join(f"{schemes[option]}://{at}" for option, at in self.addresses.items())
+        await self._opened.aclose()
 
     def _spawn(self, work: object) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
@@ -244,29 +194,6 @@ class Door:
             if each.service == "durable" and each.name != DEFAULT_TOPIC and "/" not in each.name
         )
 
-    # --- connections to the broker ---------------------------------------------------------------
-
-    async def _connect(self, token: str) -> Client:
-        access = self._broker.access
-        url = self._broker.url.replace("://0.0.0.0:", "://127.0.0.1:").replace(
-            "://[::]:", "://[::1]:"
-        )
-        if access is None:
-            client = connect(url, patience_s=PATIENCE_S)
-        else:
-            ca = self._broker.settings.security_folder / access.security.authority
-            client = connect(url, patience_s=PATIENCE_S, token=token, ca=ca)
-        return await client.__aenter__()
-
-    async def client_of(self, token: str) -> Client:
-        """The connection of this token; raises why there is none."""
-        opening = self._clients.get(token)
-        if opening is not None and opening.done() and not is_fit(opening):
-            opening = None
-        if opening is None:
-            opening = self._clients[token] = asyncio.create_task(self._connect(token))
-        return await asyncio.shield(opening)
-
     # --- admission -------------------------------------------------------------------------------
 
     def begin(self, connection: MqttConnection) -> bool:
@@ -290,11 +217,15 @@ class Door:
             name = self._name_of(packet)
             try:
                 owner, token = self._proof(connection, packet)
-                client = await self.client_of(token)
+                client = await self._broker.clients.hold(token)
             except GaplessError as error:
-                raise AdmissionError(BAD_LOGIN, str(error)) from None
-            async with self._turn(name):
-                return await self._seat(connection, packet, name, owner, client)
+                code = BUSY if isinstance(error, BusyError) else BAD_LOGIN
+                raise AdmissionError(code, str(error)) from None
+            try:
+                async with self._turn(name):
+                    return await self._seat(connection, packet, name, owner, client)
+            finally:
+                client.end()
         except AdmissionError as error:
             self._refuse(connection, packet, error)
             return None
@@ -332,7 +263,7 @@ class Door:
         packet: ConnectPacket,
         name: str,
         owner: str,
-        client: Client,
+        client: SharedClient,
     ) -> Host | None:
         """Give the connection to the client's session, which may be new."""
         host = self._hosts.get(name)
@@ -358,14 +289,15 @@ class Door:
         except GaplessError as error:
             if not present:
                 del self._hosts[name]
+                host.let_go()
             raise AdmissionError(BUSY, str(error)) from None
-        host.attach(connection, client, packet, present=present, assigned=not packet.client)
+        host.attach(connection, packet, present=present, assigned=not packet.client)
         return host
 
     def _proof(self, connection: MqttConnection, packet: ConnectPacket) -> tuple[str, str]:
         """Who the client is, and the token that proves it to the broker."""
-        access = self._broker.access
-        if access is None:
+        identities = self._broker.identities
+        if identities is None:
             return "", ""
         token = (packet.password or b"").decode("utf-8", "replace")
         if token:
@@ -373,10 +305,10 @@ class Door:
             if packet.user and packet.user != name:
                 raise GaplessError("not admitted: the token is not this user's", "Check both.")
             return name, token
-        principal = access.by_proof("", connection.certificate)
+        principal = identities.by_proof("", connection.certificate)
         if principal is None:
             raise GaplessError("not admitted: no token or certificate was given", "Give one.")
-        return principal.name, access.lend(principal)
+        return principal.name, identities.lend(principal)
 
     def _refuse(
         self, connection: MqttConnection, packet: ConnectPacket, error: AdmissionError
@@ -485,13 +417,14 @@ class Door:
             self._spawn(feed.close())
 
     async def group(
-        self, key: tuple[str, str, str], topic: str, condition: str, client: Client
+        self, key: tuple[str, str, str], topic: str, condition: str, client: SharedClient
     ) -> Group:
         group = self._groups.get(key)
         if group is None:
-            source = Source(client, group_name(*key), topic, condition)
+            source = Source(client.client, group_name(*key), topic, condition)
             group = Group(source, client)
-            await source.begin(group, client)
+            await source.begin(group, client.client)
+            client.begin()
             self._groups[key] = group
         return group
 
@@ -505,6 +438,7 @@ class Door:
         for key, each in list(self._groups.items()):
             if each is group:
                 del self._groups[key]
+                group.client.end()
         await group.source.end()
         await self.end_subscription(group.source.name)
 
@@ -537,8 +471,7 @@ class Door:
         if fact is not None and topic != DEFAULT_TOPIC:
             self.journal.write([fact])  # there is no named subscription that would bring it again
 
-    async def _follow_retained(self) -> None:
-        subscription = self._retained_subscription
+    async def _follow_retained(self, subscription: Subscription) -> None:
         async for batch in subscription.batches():
             facts = []
             for each in batch:
@@ -588,10 +521,3 @@ class Door:
                     for message in figures:
                         if matches(subscription.levels, message.topic):
                             host.send_message(message, subscription)
-
-
-def is_fit(opening: asyncio.Task[Client]) -> bool:
-    """Whether the connection was made, and is not lost for good (its token may be revoked)."""
-    if opening.cancelled() or opening.exception() is not None:
-        return False
-    return opening.result().channel.problem is None

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from gapless.client.delivery import Gap, Receipt
     from gapless.client.publisher import Publisher
     from gapless.core.events import Value
+    from gapless.doors.clients import SharedClient
     from gapless.doors.mqtt import packets
     from gapless.doors.mqtt.journal import DoorJournal
     from gapless.doors.mqtt.retained import Retained
@@ -100,7 +101,7 @@ class SharedState(Protocol):
     async def read_claims(self) -> None: ...
     async def feed(self, client: Client, topic: str, condition: str) -> SharedFeed: ...
     async def group(
-        self, key: tuple[str, str, str], topic: str, condition: str, client: Client
+        self, key: tuple[str, str, str], topic: str, condition: str, client: SharedClient
     ) -> Group: ...
     async def leave_group(self, group: Group, name: str, host: Host) -> None: ...
     async def end_subscription(self, name: str) -> None: ...
@@ -115,7 +116,8 @@ class Host:
         self.peer: Peer | None = None
         self.is_over = False
         self._door = door
-        self._client: Client | None = None
+        self._shared_client: SharedClient | None = None
+        self._holds_client = False
         self._sources: dict[str, Source] = {}
         self._takers: dict[str, SessionTaker] = {}
         self._feeds: dict[str, SharedFeed] = {}
@@ -129,22 +131,25 @@ class Host:
 
     @property
     def client(self) -> Client:
-        assert self._client is not None
-        return self._client
+        return self.shared_client.client
+
+    @property
+    def shared_client(self) -> SharedClient:
+        assert self._shared_client is not None
+        return self._shared_client
 
     # --- connections -----------------------------------------------------------------------------
 
     def attach(
         self,
         peer: Peer,
-        client: Client,
         packet: packets.ConnectPacket,
         *,
         present: bool,
         assigned: bool,
     ) -> None:
         """A connection is admitted: answer, and go on."""
-        self.peer, self._client = peer, client
+        self.peer = peer
         now_s = time.time()
         self.perform(self.session.connect(packet, now_s, present=present, assigned=assigned))
         if self.session.is_durable:
@@ -194,6 +199,13 @@ class Host:
             await self._door.leave_group(group, name, self)
         for name in names:
             await self._door.end_subscription(name)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Hold the client to the broker no longer: it is closed when nobody uses it."""
+        if self._holds_client:
+            self._holds_client = False
+            self.shared_client.end()
 
     def record(self) -> tuple[str, str, bytes]:
         """The session as it is written."""
@@ -486,10 +498,12 @@ class Host:
             self._publishers[topic] = found
         return found
 
-    async def prepare(self, client: Client) -> None:
+    async def prepare(self, client: SharedClient) -> None:
         """After a crash, before the client is answered: ask the broker which messages of QoS 2 it
         has. A packet identifier whose message is missing is forgotten, so that a repeat counts."""
-        self._client = client
+        client.begin()
+        self.let_go()
+        self._shared_client, self._holds_client = client, True
         session = self.session
         for packet, (number, topic) in self._door.take_unsure(session.client).items():
             publisher = await self._publisher(topic)
@@ -545,7 +559,7 @@ class Host:
         condition = condition_of(plain, where, topic)
         if subscription.group:
             key = (subscription.group, plain, where)
-            self._groups[name] = await self._door.group(key, topic, condition, self.client)
+            self._groups[name] = await self._door.group(key, topic, condition, self.shared_client)
         elif subscription.qos and (self.session.is_durable or name in self._sources):
             self._leave_feed(name)
             await self._begin_source(subscription, topic, condition)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gapless.client.client import Client
     from gapless.client.delivery import Delivery
     from gapless.core.events import Value
+    from gapless.doors.clients import SharedClient
     from gapless.doors.mqtt.mapping import MqttMessage
     from gapless.doors.mqtt.session import MqttSession, Queued, TopicSubscription
 
@@ -55,6 +56,21 @@ class Receiver(Protocol):
     def tell_gap(self, gap: Gap) -> None: ...
     def fail(self, error: GaplessError) -> None: ...
     async def wait_room(self) -> None: ...
+
+
+class EventTaker(Protocol):
+    """What a source hands events to: a session, or a group."""
+
+    is_open: asyncio.Event
+    """Set when the client knows that it has subscribed."""
+
+    async def take(
+        self, source: Source, message: MqttMessage, attributes: Mapping[str, Value], key: Key
+    ) -> None:
+        """Returns when there is room for another."""
+
+    def tell_gap(self, gap: Gap) -> None: ...
+    def fail(self, error: GaplessError) -> None: ...
 
 
 class Tracker:
@@ -241,35 +257,15 @@ class Source:
             await _end(task)
 
 
-class EventTaker:
-    """Who a source hands events to."""
-
-    def __init__(self) -> None:
-        self.is_open = asyncio.Event()
-        """Set when the client knows that it has subscribed."""
-
-    async def take(
-        self, source: Source, message: MqttMessage, attributes: Mapping[str, Value], key: Key
-    ) -> None:
-        """Returns when there is room for another."""
-        raise NotImplementedError
-
-    def tell_gap(self, gap: Gap) -> None:
-        raise NotImplementedError
-
-    def fail(self, error: GaplessError) -> None:
-        raise NotImplementedError
-
-
-class SessionTaker(EventTaker):
+class SessionTaker:
     """Hands the events of a source to its session."""
 
     def __init__(self, host: Receiver, subscription: TopicSubscription) -> None:
-        super().__init__()
-        self._host = host
+        self.is_open = asyncio.Event()
         self.subscription = subscription
-        self.fail = host.fail  # type: ignore[method-assign]
-        self.tell_gap = host.tell_gap  # type: ignore[method-assign]
+        self.fail = host.fail
+        self.tell_gap = host.tell_gap
+        self._host = host
 
     async def take(
         self, source: Source, message: MqttMessage, attributes: Mapping[str, Value], key: Key
@@ -280,17 +276,17 @@ class SessionTaker(EventTaker):
         host.deliver(message, attributes, key, self.subscription)
 
 
-class Group(EventTaker):
+class Group:
     """A shared subscription: each event to one member."""
 
-    def __init__(self, source: Source, client: Client) -> None:
-        super().__init__()
-        self.source = source
+    def __init__(self, source: Source, client: SharedClient) -> None:
         self.client = client
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+        self.source = source
         self.members: dict[Receiver, TopicSubscription] = {}
         self._order: list[Receiver] = []
         self._room = asyncio.Event()
-        self.is_open.set()
         self._returned: list[Queued] = []
 
     def join(self, host: Receiver, subscription: TopicSubscription) -> None:

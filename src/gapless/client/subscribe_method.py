@@ -1,0 +1,103 @@
+"""`subscribe`: one signature and one explanation for the asyncio client and for `gapless.sync`.
+
+The two clients differ in what it returns, which the type parameters say.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
+
+from gapless.client.subscription_options import check_group, check_options
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from gapless.client.subscription_options import Interruption, Start, SubscriptionOptions
+    from gapless.core.client_messages import Order, TokenKeeper
+
+SubscriptionT = TypeVar("SubscriptionT")
+GroupT = TypeVar("GroupT")
+
+
+class SubscribeMethod(Generic[SubscriptionT, GroupT]):
+    """A part of a client: see the module docstring."""
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        condition: str = "",
+        *,
+        name: str | None = None,
+        order: Order = "publisher",
+        start: Start = "latest",
+        tokens: TokenKeeper = "client",
+        interruption: Interruption = "raise",
+        silence: bool = False,
+    ) -> SubscriptionT: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        condition: str = "",
+        *,
+        name: str,
+        start: Start = "latest",
+        share_by: str,
+        attempts_max: int | None = None,
+        dead_letters: str | None = None,
+    ) -> GroupT: ...
+
+    def subscribe(
+        self,
+        topic: str,
+        condition: str = "",
+        *,
+        name: str | None = None,
+        order: Order = "publisher",
+        start: Start = "latest",
+        tokens: TokenKeeper = "client",
+        interruption: Interruption = "raise",
+        silence: bool = False,
+        share_by: str | None = None,
+        attempts_max: int | None = None,
+        dead_letters: str | None = None,
+    ) -> SubscriptionT | GroupT:
+        """Every event that matches, once and in order: to enter, and to iterate over.
+
+        With a `name` it is durable: it counts while nobody is connected, until `unsubscribe`. The
+        first time it starts at `start`. Later it goes on from `start` if that is a token, and
+        otherwise from what is acknowledged. `tokens="broker"`: what the application has finished is
+        acknowledged by itself. Without a name it starts now and ends with its connection;
+        `interruption` says what happens then: "raise" a `SubscriptionInterruptedError`, or go on
+        after a `Gap` ("gap").
+
+        With `share_by`, an attribute, it is a group: any number of clients attach under the name,
+        each event goes to one of them, and events with the same value of the attribute go to the
+        same one, in order. `finish` or asking for the next event ends the work on one; `reject`
+        gives it back. After `attempts_max` attempts it goes to the topic `dead_letters`.
+        """
+        options = check_options(
+            topic,
+            condition,
+            name=name,
+            order=order,
+            start=start,
+            tokens=tokens,
+            interruption=interruption,
+            silence=silence,
+        )
+        if share_by is not None:
+            group = check_group(options, share_by, attempts_max, dead_letters)
+            return self._make_group(group)
+        if attempts_max is not None or dead_letters is not None:
+            raise UsageError(
+                "only a group has attempts_max and dead_letters", "Give share_by, too."
+            )
+        return self._make_subscription(options)
+
+    @abstractmethod
+    def _make_subscription(self, options: SubscriptionOptions) -> SubscriptionT: ...
+    @abstractmethod
+    def _make_group(self, options: SubscriptionOptions) -> GroupT: ...
