@@ -78,7 +78,7 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._thread = LoopThread()
-        self._brokers = Processes(ONE, folder=folder, settings={"admin": "127.0.0.1:0"})
+        self._brokers = Processes(ONE, folder=folder, has_admin=True)
 
     def __enter__(self) -> Served:
         self._thread.run(self._brokers.__aenter__())
@@ -89,7 +89,6 @@ class Served:
         self._thread.run(self._brokers.start("b"))
         told = read_addresses(self._folder / "b")
         self.url, self.admin = told["url"], told["admin"]
-        self._brokers._settings["admin"] = self.admin  # after a kill: where it was
 
     def kill(self) -> None:
         self._brokers.kill("b")
