@@ -153,6 +153,7 @@ class Story:
             loop.add_signal_handler(number, is_over.set)
         victim = self._brokers.running["relay-1"].pid
         tell(f"The network stays, with {STAY_TRADES_PER_S} trades a second: {self.console_url}")
+        tell(f"All brokers on one page: gapless console {self.console_url}")
         tell(f"Kill a broker, and watch it heal: kill -9 {victim}   (relay-1; Ctrl-C ends all)")
         trading = asyncio.create_task(self._trade())
         healing = [asyncio.create_task(self._heal(name)) for name in ROLES]
