@@ -13,8 +13,8 @@ help:  ## list the targets
 setup:  ## install everything into .venv; quick when nothing changed
 	@$(PYTHON) tools/setup.py
 
-demo: setup  ## brokers, a feed, a Spark lake; three kill -9, and nobody misses anything
-	@$(JAVA) $(BIN)/gapless demo
+demo: setup  ## brokers, a feed, a Spark lake; three kill -9, nothing is missed; DEMO=--stay keeps it
+	@$(JAVA) $(BIN)/gapless demo $(DEMO)
 
 test: setup  ## run all tests, on all cores
 	@$(JAVA) $(BIN)/python -m pytest -q -n auto --dist loadgroup

@@ -294,9 +294,10 @@ class Broker:
 
             self.console = Console(self, self._pump)
             at = parse_address(self.settings.admin)
+            last = read_addresses(self.folder).get("admin")
             self._admin = await Admin.open(
                 self,
-                at,
+                (at[0], at[1] or (parse_address(last)[1] if last else 0)),
                 self.access,
                 self._check_exposure,
                 self.settings.admin_hosts,

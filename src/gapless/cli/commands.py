@@ -12,6 +12,7 @@ from gapless.cli.broker import broker
 from gapless.cli.check import check
 from gapless.cli.condition import condition
 from gapless.cli.connection import with_credentials
+from gapless.cli.console import console
 from gapless.cli.hand_over import hand_over
 from gapless.cli.help import lay_out
 from gapless.cli.pipeline import pipeline
@@ -44,7 +45,7 @@ app = typer.Typer(
 for command in (serve, broker):
     app.command()(command)
 for connecting in (
-    publish, subscribe, subscriptions, unsubscribe, read, status, why, retire, bench, up,
+    publish, subscribe, subscriptions, unsubscribe, read, status, console, why, retire, bench, up,
 ):  # fmt: skip
     app.command()(with_credentials(connecting))
 app.command()(check)

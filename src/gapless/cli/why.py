@@ -16,6 +16,7 @@ from gapless.core.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gapless.client.credentials import Credentials
     from gapless.client.why import Explanation
 
 
@@ -96,14 +97,9 @@ def ports(admin: list[str] | None, data: Path | None) -> list[str]:
 async def ask(
     admin: list[str], topic: str, name: str, event: str | None, where: str | None
 ) -> Explanation:
-    from gapless.client.credentials import find_credentials
     from gapless.client.why import ask_why
 
-    options = credentials.get()
-    is_tls = any(each.startswith("https://") for each in admin) or bool(options.get("ca"))
-    if not is_tls:
-        check_unused("https:// before the address, or give --ca")
-    shown = find_credentials(is_tls=True, **options) if is_tls else None
+    shown = admin_credentials(admin)
     bare = [each.removeprefix("http://").removeprefix("https://") for each in admin]
     return await ask_why(
         bare,
@@ -114,6 +110,17 @@ async def ask(
         token=shown.token if shown else "",
         context=shown.context() if shown else None,
     )
+
+
+def admin_credentials(admin: list[str]) -> Credentials | None:
+    """What admin ports with security are shown; None for those without."""
+    from gapless.client.credentials import find_credentials
+
+    options = credentials.get()
+    if any(each.startswith("https://") for each in admin) or options.get("ca"):
+        return find_credentials(is_tls=True, **options)
+    check_unused("https:// before the address, or give --ca")
+    return None
 
 
 def show(found: Explanation) -> None:

@@ -13,6 +13,7 @@ from gapless.core.errors import UsageError
 
 EXTRAS = {
     "broker": (
+        "h11",
         "numba",
         "numpy",
         "prometheus_client",

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
-
-import pytest
 
 from gapless import sync
 from gapless.broker.addresses import read_addresses
@@ -24,52 +19,14 @@ from gapless.broker.admin.console import PAGES, page
 from gapless.client.event_loop import LoopThread
 from gapless.testing.processes.brokers import Processes
 from tests.broker.admin.test_port import ask_safely
+from tests.broker.admin.visit import Visit
 from tests.broker.castle import Castle
 from tests.broker.stage import ONE, connected, make_broker, run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from gapless.broker.broker import Broker
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update",
-]  # fmt: skip
-WAIT_S = 60.0
-SHOTS = os.environ.get("GAPLESS_SCREENSHOTS")
-
-
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium on this machine")
-    with api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield opened
-        opened.close()
-
-
-class Visit:
-    """A page of a broker process, and the problems that the browser has seen."""
-
-    def __init__(self, browser: Any, address: str, hash_: str = "", **options: Any) -> None:
-        self.page = browser.new_context(**options).new_page()
-        self.page.set_default_timeout(WAIT_S * 1000)
-        self.problems: list[str] = []
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.goto(f"http://{address}/{hash_}")
-
-    def text(self, selector: str, pattern: str) -> None:
-        """Wait until an element says something."""
-        found = self.page.locator(selector).filter(has_text=re.compile(pattern))
-        found.first.wait_for(state="attached")
-
-    def shot(self, name: str) -> None:
-        if SHOTS:
-            self.page.screenshot(path=str(Path(SHOTS) / f"{name}.png"))
 
 
 class Served:
@@ -78,7 +35,7 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._thread = LoopThread()
-        self._brokers = Processes(ONE, folder=folder, settings={"admin": "127.0.0.1:0"})
+        self._brokers = Processes(ONE, folder=folder, has_admin=True)
 
     def __enter__(self) -> Served:
         self._thread.run(self._brokers.__aenter__())
@@ -89,7 +46,6 @@ class Served:
         self._thread.run(self._brokers.start("b"))
         told = read_addresses(self._folder / "b")
         self.url, self.admin = told["url"], told["admin"]
-        self._brokers._settings["admin"] = self.admin  # after a kill: where it was
 
     def kill(self) -> None:
         self._brokers.kill("b")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 import pytest
 from rich.console import Console
@@ -65,7 +67,7 @@ def test_an_account_names_every_kind_of_wrong() -> None:
 def test_the_same_seed_gives_the_same_trades() -> None:
     def trades(seed: int) -> list[Attributes]:
         feed = Feed(seed, 100)
-        return [feed._trade() for _ in range(50)]
+        return [feed.trade() for _ in range(50)]
 
     assert trades(1) == trades(1) != trades(2)
 
@@ -187,6 +189,37 @@ def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
         with pytest.raises(ProcessLookupError):
             os.kill(each["process"], 0)
     assert not processes_of(folder), "nor the driver"
+
+
+@pytest.mark.slow
+def test_the_network_stays_until_ctrl_c_and_a_killed_broker_comes_back(tmp_path: Path) -> None:
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = [sys.executable, "-c", f"{heed}; from gapless.cli import main; main()"]
+    command = [*program, "demo", "--stay", "--no-spark", "--seconds", "5"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with child(command, stderr=subprocess.STDOUT, env=environment) as demo:
+        assert demo.stdout is not None
+        lines = iter(demo.stdout)
+
+        def said(pattern: str) -> str:
+            """What stands in the brackets of the first line that has this."""
+            return next(found[1] for line in lines if (found := re.search(pattern, line)))
+
+        console = said(r"the console of host, for a browser: (http://\S+)")
+        assert said(r"(Every subscriber got every matching trade)"), "before the network stays"
+        assert said(r"The network stays, .* (http://\S+)") == console
+        with urlopen(f"{console}ready") as answer:
+            assert answer.read() == b"ready\n"
+        os.kill(int(said(r"kill -9 (\d+)   \(relay-1")), signal.SIGKILL)
+        assert said(r"relay-1 ended with code (-9)")
+        assert said(r"(relay-1) is back, with its disk")
+        os.kill(int(said(r"to kill it again: kill -9 (\d+)")), 0)
+        (folder,) = tmp_path.glob("gapless-*")
+        demo.send_signal(signal.SIGINT)
+        assert said(r"(all brokers have stopped)")
+        assert demo.wait() == 0
+    assert not folder.exists()
+    assert not processes_of(folder)
 
 
 def processes_of(folder: Path) -> list[str]:

@@ -25,6 +25,9 @@ def demo(
     no_spark: Annotated[
         bool, typer.Option("--no-spark", help="Without the lake that Spark fills, and the audit.")
     ] = False,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Keep brokers and console afterwards, until Ctrl-C.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     matching: Annotated[
         bool,
@@ -44,6 +47,9 @@ def demo(
     started again. A fifth is a Spark query that archives the feed into Parquet files; its driver is
     killed, too. At the end each subscriber's events are compared with what was published, and Spark
     audits the journals of all. The exit code is 1 if a promise is broken.
+
+    A line says where the console is: open it in a browser. With --stay the network goes on after
+    the result, so that you can kill brokers yourself and watch them come back.
     """
     if matching:
         from gapless_lab.demo.matching import match_feed
@@ -58,13 +64,21 @@ def demo(
 
     folder = empty_folder(keep_data) if keep_data else None
     story = Story(seed, seconds, folder, has_spark=not no_spark)
-    with make_view(story, quiet=as_json) as view:
-        asyncio.run(story.play(view.tell))
-    if as_json:
-        typer.echo(json.dumps(result(story), indent=2))
-    else:
-        view.show_result()
-    if not story.is_right:
+
+    async def run() -> bool:
+        async with story:
+            with make_view(story, quiet=as_json) as view:
+                await story.play(view.tell)
+            if as_json:
+                typer.echo(json.dumps(result(story), indent=2))
+            else:
+                view.show_result()
+            is_right = story.is_right  # journals are not kept while it stays
+            if stay:
+                await story.stay(lambda happening: typer.echo(happening, err=as_json))
+            return is_right
+
+    if not asyncio.run(run()):
         raise typer.Exit(1)
 
 

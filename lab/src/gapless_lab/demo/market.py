@@ -29,7 +29,7 @@ class Feed(Source):
     """Publishes trades at a steady rate under a name, until it is stopped."""
 
     def __init__(self, seed: int, trades_per_s: int) -> None:
-        super().__init__(TOPIC, "feed", trades_per_s, lambda _: (self._trade(), BODY))
+        super().__init__(TOPIC, "feed", trades_per_s, lambda _: (self.trade(), BODY))
         self._dice = random.Random(seed)
         self._prices = dict(SYMBOLS)
 
@@ -37,7 +37,7 @@ class Feed(Source):
     def trades(self) -> list[Attributes]:
         return [attributes for attributes, _ in self.journal.sent]
 
-    def _trade(self) -> Attributes:
+    def trade(self) -> Attributes:
         symbol = self._dice.choice(list(SYMBOLS))
         opening, price = SYMBOLS[symbol], self._prices[symbol]
         self._prices[symbol] = price * self._dice.uniform(0.96, 1.04) + 0.05 * (opening - price)

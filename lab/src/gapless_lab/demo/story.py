@@ -11,24 +11,28 @@ Theory of operation
     sooner than its part of the time; at the end the second goes on until it has come past the same
     event, and then audits the journals of the desks by what the lake has. Without Spark all of this
     is left out.
+    `stay` keeps the network after the story for a person at the console. Trades go on, and a broker
+    that ends is started again. The journals are not kept any more.
 
 Invariants
-    I1  however it ends, no process and no task is left
+    I1  after `async with` no process and no task is left
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
+from gapless.client.client import connect
 from gapless.client.delivery import Silence
 from gapless.testing.processes.brokers import Processes, cell, topic
-from gapless.testing.witnesses import Bell
+from gapless.testing.witnesses import PATIENCE_S, Bell
 from gapless_lab.demo.lake import LakeQuery, why_no_spark
-from gapless_lab.demo.market import TOPIC, Account, Desk, Feed
+from gapless_lab.demo.market import BODY, TOPIC, Account, Desk, Feed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -51,15 +55,20 @@ NETWORK = (
     topic(TOPIC, "host"),
 )
 LAKE_BROKER = "east"
+CONSOLE_BROKER = "host"
 DRIVER = "the Spark driver"
 TRADES_PER_S = 250
 LOOK_S = 0.02
 SETTLE_S = 60.0
 """How long the end may take; what has not come by then counts as missing."""
 
+STAY_TRADES_PER_S = 20
+DOWN_S = 8.0
+"""How long a broker stays down that a person has killed: long enough to be seen."""
+
 
 class Story:
-    """One demo; `play` it once. The rest may be looked at meanwhile."""
+    """One demo: `async with` it, and `play` it once. The rest may be looked at meanwhile."""
 
     def __init__(
         self, seed: int, seconds: float, folder: Path | None = None, *, has_spark: bool = True
@@ -82,7 +91,7 @@ class Story:
         self._has_spark = has_spark
         self.is_over = False
         self.begin_s = time.monotonic()
-        self._brokers = Processes(*NETWORK, folder=folder)
+        self._brokers = Processes(*NETWORK, folder=folder, has_admin=True)
         self._tell: Callable[[str], None] = print
 
     @property
@@ -96,29 +105,82 @@ class Story:
         found = {desk.name: desk.account(self.feed.trades) for desk in self.desks}
         return found if self._lake_account is None else {**found, "lake": self._lake_account}
 
+    async def __aenter__(self) -> Self:
+        await self._brokers.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            for desk in self.desks:
+                await desk.leave()
+            if self.lake is not None:
+                await self.lake.close()
+        finally:
+            await self._brokers.__aexit__()
+
     async def play(self, tell: Callable[[str], None]) -> None:
         """`tell` is called with each thing that happens."""
         self._tell = tell
-        async with self._brokers:
-            try:
-                await self._wake_spark()
-                tell("starting five brokers, a process each")
-                await self._start(*ROLES)
+        try:
+            await self._wake_spark()
+            tell("starting five brokers, a process each")
+            await self._start(*ROLES)
+            tell(f"the console of {CONSOLE_BROKER}, for a browser: {self.console_url}")
+            for desk in self.desks:
+                await desk.come(self._brokers.url(desk.broker))
+            tell("four subscribers are connected; the feed begins")
+            async with self._lake_filling() as filled, self._feeding():
+                await self._happenings()
+            tell(f"the feed is over: {len(self.feed.trades):,} trades are on stable storage")
+            bell = await self._settle()
+            await filled
+            await self._close_lake(bell)
+        finally:
+            self.is_over = True
+
+    @property
+    def console_url(self) -> str:
+        """Of a broker that is up."""
+        return f"http://{self._brokers.admin(CONSOLE_BROKER)}/"
+
+    # --- afterwards ------------------------------------------------------------------------------
+
+    async def stay(self, tell: Callable[[str], None]) -> None:
+        """Keep the network open until SIGINT or SIGTERM; start again each broker that ends."""
+        self._tell = tell
+        loop, is_over = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, is_over.set)
+        victim = self._brokers.running["relay-1"].pid
+        tell(f"The network stays, with {STAY_TRADES_PER_S} trades a second: {self.console_url}")
+        tell(f"All brokers on one page: gapless console {self.console_url}")
+        tell(f"Kill a broker, and watch it heal: kill -9 {victim}   (relay-1; Ctrl-C ends all)")
+        trading = asyncio.create_task(self._trade())
+        healing = [asyncio.create_task(self._heal(name)) for name in ROLES]
+        try:
+            await is_over.wait()
+        finally:
+            for task in (trading, *healing):
+                task.cancel()
+            await asyncio.gather(trading, *healing, return_exceptions=True)
+            await self._brokers.stop(*self._brokers.running)
+        tell("all brokers have stopped")
+
+    async def _trade(self) -> None:
+        async with connect(self._brokers.url("host"), patience_s=PATIENCE_S) as client:
+            while True:
+                await client.publish(TOPIC, self.feed.trade(), BODY)
                 for desk in self.desks:
-                    await desk.come(self._brokers.url(desk.broker))
-                tell("four subscribers are connected; the feed begins")
-                async with self._lake_filling() as filled, self._feeding():
-                    await self._happenings()
-                tell(f"the feed is over: {len(self.feed.trades):,} trades are on stable storage")
-                bell = await self._settle()
-                await filled
-                await self._close_lake(bell)
-            finally:
-                self.is_over = True
-                for desk in self.desks:
-                    await desk.leave()
-                if self.lake is not None:
-                    await self.lake.close()
+                    desk.journal.sessions[-1].items.clear()
+                await asyncio.sleep(1 / STAY_TRADES_PER_S)
+
+    async def _heal(self, name: str) -> None:
+        while True:
+            code = await self._brokers.ended(name)
+            self._tell(f"{name} ended with code {code}; it starts again in {DOWN_S:g} s")
+            await asyncio.sleep(DOWN_S)
+            await self._start(name)
+            self._tell(f"to kill it again: kill -9 {self._brokers.running[name].pid}")
 
     async def _happenings(self) -> None:
         traveller, until = self.desks[3], self._parts()

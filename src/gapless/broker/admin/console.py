@@ -128,6 +128,27 @@ class LocalClient:
         raise UsageError(answer.problem, answer.remedy)
 
 
+class PageSession:
+    """What a page must show to change something: a secret of one start of one console."""
+
+    def __init__(self) -> None:
+        self._page_token = secrets.token_urlsafe(24)
+
+    def session(self) -> dict[str, Any]:
+        return {"page_token": self._page_token, "version": __version__}
+
+    def is_of_page(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self._page_token.encode())
+
+    @property
+    def is_ready(self) -> bool:
+        return True
+
+    def state(self) -> str:
+        """All figures of the page as JSON."""
+        raise NotImplementedError
+
+
 class Shown(Protocol):
     """The broker, as the console sees it."""
 
@@ -142,13 +163,13 @@ class Shown(Protocol):
     def subscriptions(self, names: Sequence[str]) -> list[dict[str, Any]]: ...
 
 
-class Console:
+class Console(PageSession):
     """What the pages of one broker ask for."""
 
     def __init__(self, broker: Shown, pump: Pump) -> None:
+        super().__init__()
         self._broker = broker
         self._node = pump.node
-        self._page_token = secrets.token_urlsafe(24)
         self._state: tuple[float, str] = (0.0, "")
         self.client = LocalClient(pump)
 
@@ -157,16 +178,6 @@ class Console:
     @property
     def is_ready(self) -> bool:
         return self._broker.is_ready
-
-    def session(self) -> dict[str, Any]:
-        return {
-            "page_token": self._page_token,
-            "broker": self._broker.name,
-            "version": __version__,
-        }
-
-    def is_of_page(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode(), self._page_token.encode())
 
     def state(self) -> str:
         """All figures of the page as JSON, at most `EVERY_S` old."""
@@ -210,12 +221,19 @@ class Console:
                 return "here"
             return "up" if name in up else "down" if name in near else "far"
 
+        def admin(name: str) -> str | None:
+            """Where its admin port is, if its data lies beside ours."""
+            return read_addresses(self._broker.settings.data / name).get("admin")
+
         return [
             {
                 "name": cell.name,
                 "links": sorted(cell.links),
                 "subscribers": cell.subscribers,
-                "brokers": [{"name": b.name, "health": health(b.name)} for b in cell.brokers],
+                "brokers": [
+                    {"name": each.name, "health": health(each.name), "admin": admin(each.name)}
+                    for each in cell.brokers
+                ],
             }
             for cell in network.cells
         ]
@@ -244,6 +262,7 @@ class Console:
         hosted = durable.streams.pubends.get(PubendName(pubend))
         cells, shown = durable.network.cell, Span(start, end)
         return {
+            "broker": self._broker.name,
             "pubend": pubend,
             "start": start,
             "end": end,
@@ -288,12 +307,14 @@ class Console:
             "notes": notes,
         }
 
-    def tail(self, topic: str, where: str) -> Callable[[], dict[str, Any]]:
-        """A function that returns what has come since its last call; `FilterError` at once."""
+    def tail(self, topic: str, where: str, *, hosted: bool = False) -> Callable[[], dict[str, Any]]:
+        """A function that returns what has come since its last call; `FilterError` at once. With
+        `hosted`, of the pubends that are here alone."""
         condition = Filter.parse(where)
         durable = self._node.durable
         entry = durable.network.topic.get(TopicName(topic))
         names = [each.name for each in entry.pubends] if entry is not None else []
+        names = [name for name in names if not hosted or name in durable.streams.pubends]
         at = {name: durable.streams.relays[name].stream.end for name in names}
 
         def look() -> dict[str, Any]:
@@ -394,35 +415,34 @@ def page(name: str) -> str:
     return (files("gapless.broker.admin") / "pages" / name).read_text(encoding="utf-8")
 
 
-class ConsoleRequests:
+def asset(name: str, kind: str) -> Response:
+    """The answer for a file of the pages."""
+    from starlette.responses import Response as AnyResponse
+
+    return AnyResponse(page(name), media_type=kind, headers=HEADERS)
+
+
+class PageRequests:
     """The requests that pages make, one method for each path below `/console`."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, session: PageSession) -> None:
+        self._session_of_page = session
+
+    def gets(self) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+        """What answers at each path."""
+        return {"session": self._session, "figures": self._figures}
 
     def routes(self) -> list[Route]:
         """All paths of the console but `/`."""
         from starlette.routing import Route
 
-        gets: dict[str, Callable[[Request], Awaitable[Response]]] = {
-            "session": self._session,
-            "figures": self._figures,
-            "knowledge": self._knowledge,
-            "tail": self._tail,
-            "check": self._check,
-            "why": self._why,
-        }
-        routes = [Route(f"/console/{name}", call) for name, call in gets.items()]
+        routes = [Route(f"/console/{name}", call) for name, call in self.gets().items()]
         routes.append(Route("/console/publish", self._publish, methods=["POST"]))
         return [*routes, Route("/console/{name}", self._asset)]
 
     async def _asset(self, request: Request) -> Response:
-        from starlette.responses import Response as AnyResponse
-
         name = request.path_params["name"]
-        if name not in PAGES:
-            return plain("no such page", 404)
-        return AnyResponse(page(name), media_type=PAGES[name], headers=HEADERS)
+        return asset(name, PAGES[name]) if name in PAGES else plain("no such page", 404)
 
     def _stream(self, look: Callable[[], str]) -> Response:
         from starlette.responses import StreamingResponse
@@ -430,7 +450,7 @@ class ConsoleRequests:
         async def events() -> AsyncIterator[str]:
             loop = asyncio.get_running_loop()
             end_s = loop.time() + STREAM_S
-            while loop.time() < end_s and self._console.is_ready:
+            while loop.time() < end_s and self._session_of_page.is_ready:
                 yield f"data: {look()}\n\n"
                 await asyncio.sleep(EVERY_S)
 
@@ -438,10 +458,38 @@ class ConsoleRequests:
         return StreamingResponse(events(), media_type="text/event-stream", headers=headers)
 
     async def _session(self, _: Request) -> Response:
-        return json_of(self._console.session())
+        return json_of(self._session_of_page.session())
 
     async def _figures(self, _: Request) -> Response:
-        return self._stream(self._console.state)
+        return self._stream(self._session_of_page.state)
+
+    async def _publish(self, request: Request) -> Response:
+        if not self._session_of_page.is_of_page(request.headers.get("x-gapless-page", "")):
+            return plain("this is not from the page: load it anew", 403)
+        body = await read_body(request)
+        if len(body) > BODY_BYTES_MAX:
+            return plain(f"at most {BODY_BYTES_MAX} bytes", 413)
+        return await self._publish_body(request, body)
+
+    async def _publish_body(self, request: Request, body: bytes) -> Response:
+        raise NotImplementedError
+
+
+class ConsoleRequests(PageRequests):
+    """The requests of pages to a broker."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._console = console
+
+    def gets(self) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+        return {
+            **super().gets(),
+            "knowledge": self._knowledge,
+            "tail": self._tail,
+            "check": self._check,
+            "why": self._why,
+        }
 
     async def _knowledge(self, request: Request) -> Response:
         pubend = request.query_params.get("pubend", "")
@@ -452,7 +500,8 @@ class ConsoleRequests:
     async def _tail(self, request: Request) -> Response:
         asked = request.query_params
         try:
-            look = self._console.tail(asked.get("topic", ""), asked.get("where", ""))
+            topic, where = asked.get("topic", ""), asked.get("where", "")
+            look = self._console.tail(topic, where, hosted="hosted" in asked)
         except FilterError as error:
             return plain(f"{error.problem}\n{error.caret()}", 400)
         return self._stream(lambda: json.dumps(look()))
@@ -472,12 +521,7 @@ class ConsoleRequests:
         except GaplessError as error:
             return plain(error.problem, 400)
 
-    async def _publish(self, request: Request) -> Response:
-        if not self._console.is_of_page(request.headers.get("x-gapless-page", "")):
-            return plain("this is not from the page: load it anew", 403)
-        body = await read_body(request)
-        if len(body) > BODY_BYTES_MAX:
-            return plain(f"at most {BODY_BYTES_MAX} bytes", 413)
+    async def _publish_body(self, _: Request, body: bytes) -> Response:
         try:
             given = json.loads(body)
             topic, attributes = str(given["topic"]), dict(given["attributes"])

@@ -105,7 +105,10 @@ class Admin:
             known = frozenset(each.lower().rstrip(".") for each in (*hosts, at[0]))
             free = PROBES | {"/", *(f"/console/{name}" for name in PAGES)}
             free |= {"/metrics"} if is_metrics_open else set()
-            app = guarded(app, access, free) if access else for_host(app, known)
+            if access is not None:
+                app = guarded(app, judge_of(access), access.security.login_delay_s, free)
+            else:
+                app = for_host(app, known)
             connections = AdminConnections(app, access.tls.admin if access else None)
         except ModuleNotFoundError as error:
             remedy = "pip install 'gapless[broker]'"
@@ -117,26 +120,28 @@ class Admin:
         await self._connections.close()
 
 
-def listen(at: tuple[str, int], check: Callable[[str, str], None]) -> socket.socket:
+def listen(
+    at: tuple[str, int], check: Callable[[str, str], None], option: str = "--admin"
+) -> socket.socket:
     """A socket that listens there, or at any free port if that one is in use."""
     try:
-        return listen_at(at, check)
+        return listen_at(at, check, option)
     except OSError as error:
         if error.errno == errno.EADDRINUSE and at[1]:
             with contextlib.suppress(OSError):
-                return listen_at((at[0], 0), check)
+                return listen_at((at[0], 0), check, option)
         raise UsageError(
-            f"cannot listen on {show_endpoint(*at)} for the admin port: {error.strerror}",
-            "Stop what uses it, or give another address with --admin (port 0: any).",
+            f"cannot listen on {show_endpoint(*at)} for {option}: {error.strerror}",
+            f"Stop what uses it, or give another address with {option} (port 0: any).",
         ) from error
 
 
-def listen_at(at: tuple[str, int], check: Callable[[str, str], None]) -> socket.socket:
+def listen_at(at: tuple[str, int], check: Callable[[str, str], None], option: str) -> socket.socket:
     listener = socket.socket(socket.AF_INET6 if ":" in at[0] else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(at)
-        check(show_endpoint(*listener.getsockname()[:2]), "--admin")
+        check(show_endpoint(*listener.getsockname()[:2]), option)
         listener.listen(BACKLOG)  # now: who is told the address may ask at once
     except BaseException:
         listener.close()
@@ -144,9 +149,24 @@ def listen_at(at: tuple[str, int], check: Callable[[str, str], None]) -> socket.
     return listener
 
 
-def guarded(app: ASGIApp, access: Access, free: Collection[str]) -> ASGIApp:
-    """The same, for those who may administer; others get a refusal, and not at once. The paths in
-    `free` are for everybody."""
+def judge_of(access: Access) -> Callable[[str], int]:
+    """Judges the tokens of principals: 0 for one that may administer, else 401 or 403."""
+
+    def judge(token: str) -> int:
+        principal = access.by_proof(token)
+        if principal is not None and principal.rights.administers:
+            return 0
+        access.refused_logins += 1
+        return 401 if principal is None else 403
+
+    return judge
+
+
+def guarded(
+    app: ASGIApp, judge: Callable[[str], int], delay_s: float, free: Collection[str]
+) -> ASGIApp:
+    """The same, for those whose token `judge` finds good (0); others get the status that it
+    returns, and not at once. The paths in `free` are for everybody."""
     from starlette.datastructures import Headers
     from starlette.responses import PlainTextResponse
 
@@ -154,19 +174,17 @@ def guarded(app: ASGIApp, access: Access, free: Collection[str]) -> ASGIApp:
         if scope["path"] in free:
             await app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("authorization", "")
-        kind, _, token = given.partition(" ")
-        principal = access.by_proof(token.strip()) if kind.lower() == "bearer" else None
-        if principal is not None and principal.rights.administers:
+        kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+        status = judge(token.strip() if kind.lower() == "bearer" else "")
+        if not status:
             await app(scope, receive, send)
             return
-        access.refused_logins += 1
         address = show_endpoint(*scope["client"]) if scope.get("client") else "?"
         logger.warning("admin request refused", extra={"address": address})
-        await asyncio.sleep(access.security.login_delay_s)
+        await asyncio.sleep(delay_s)
         refusal = PlainTextResponse(
             "not admitted: give a token with the right to administer\n",
-            status_code=401 if principal is None else 403,
+            status_code=status,
             headers={"WWW-Authenticate": "Bearer"},
         )
         await refusal(scope, receive, send)
@@ -231,12 +249,12 @@ def make_app(subject: Subject) -> Starlette:
     from starlette.responses import Response as AnyResponse
     from starlette.routing import Route
 
-    from gapless.broker.admin.console import HEADERS, ConsoleRequests, page
+    from gapless.broker.admin.console import ConsoleRequests, asset
     from gapless.broker.admin.metrics import written
 
     async def index(request: Request) -> Response:
         if "text/html" in request.headers.get("accept", ""):
-            return AnyResponse(page("index.html"), media_type="text/html", headers=HEADERS)
+            return asset("index.html", "text/html")
         return PlainTextResponse(
             "".join(f"{path}  {what}\n" for path, what in {**PATHS, **INQUIRIES}.items())
         )

@@ -241,6 +241,10 @@ class Processes:
         scheme = self._addresses(names[0])["url"].partition("://")[0]
         return f"{scheme}://{','.join(map(self.address, names))}"
 
+    def admin(self, name: str) -> str | None:
+        """The address of its admin port, if it `has_admin` and what that needs is installed."""
+        return self._addresses(name).get("admin")
+
     def log(self, name: str) -> str:
         return (self.folder / name / "log").read_text(encoding="utf-8")
 
@@ -257,7 +261,7 @@ class Processes:
         return found
 
     async def _ask(self, name: str, what: str) -> Any | None:
-        address = self._addresses(name).get("admin")
+        address = self.admin(name)
         return await asyncio.to_thread(ask, address, what) if address else None
 
     def cpu_s(self, name: str) -> float | None:

@@ -1,12 +1,14 @@
 // The console: each view is drawn from the last figures; what a person types stays as it is.
+// A broker sends its own figures, the console of a whole network those of each broker that answers.
 
 import { ask, askJson, token, watch } from "./stream.js";
 import { drawKnowledge, drawNetwork } from "./pictures.js";
 
 const $ = (id) => document.getElementById(id);
 const tabs = [...document.querySelectorAll("[role=tab]")];
+const TAILS_MAX = 3;
 const BOUNDS = { exact: "", "at least": "≥ ", "at most": "≤ ", about: "≈ " };
-const memory = { session: null, before: null, state: null, stops: {} };
+const memory = { session: null, before: {}, now: {}, cells: [], isNetwork: false, stops: {} };
 
 // --- words ---------------------------------------------------------------------------------------
 
@@ -71,62 +73,136 @@ function choose(select, names) {
 
 // --- views ---------------------------------------------------------------------------------------
 
+// Events a second at one broker since the figures before; null if that is not known.
 function rateOf(name, pick) {
-  const { before, state } = memory;
-  if (!before || state.at_s <= before.at_s) return null;
-  const [old, now] = [pick(before), pick(state)];
-  return old === undefined || now < old ? null : (now - old) / (state.at_s - before.at_s);
+  const [before, now] = [memory.before[name], memory.now[name]];
+  if (!before || !now || now.at_s <= before.at_s || pick(now) < pick(before)) return null;
+  return (pick(now) - pick(before)) / (now.at_s - before.at_s);
 }
+
+function rateOfAll(pick) {
+  const known = Object.keys(memory.now).map((name) => rateOf(name, pick)).filter((each) => each !== null);
+  return known.length ? sum(known, (each) => each) : null;
+}
+
+const sum = (list, pick) => list.reduce((total, each) => total + pick(each), 0);
+const brokers = () => Object.values(memory.now);
+const topics = () => Object.values(Object.fromEntries(brokers().flatMap((each) => each.topics).map((each) => [each.name, each])));
+const subscriptions = () => brokers().flatMap((each) => each.subscriptions.map((one) => ({ ...one, at: each.broker })));
 
 function show(state) {
-  memory.before = memory.state;
-  memory.state = state;
-  $("broker").textContent = state.broker;
-  $("health").textContent = state.ready ? `ready at ${state.address}` : "not ready";
-  $("health").className = state.ready ? "good" : "bad";
-  const [published, delivered] = [rateOf("in", (s) => s.published), rateOf("out", (s) => s.delivered)];
+  const parts = state.network ? state.brokers : { [state.broker]: { figures: state, problem: "" } };
+  const answering = Object.entries(parts).filter(([, each]) => each.figures);
+  memory.isNetwork = Boolean(state.network);
+  document.body.classList.toggle("network", memory.isNetwork);
+  // A stream that begins again repeats figures: the ones before it stay, for rates.
+  for (const [name, each] of answering) {
+    if (memory.now[name]?.at_s !== each.figures.at_s) memory.before[name] = memory.now[name];
+  }
+  memory.now = Object.fromEntries(answering.map(([name, each]) => [name, each.figures]));
+  if (answering.length) memory.cells = cellsOf(parts);
+  else memory.cells = memory.cells.map((cell) => ({ ...cell, brokers: cell.brokers.map((each) => ({ ...each, health: "down" })) }));
+  showHealth(state, parts);
+  showNetwork();
+  showBrokers(parts);
+  showTopics();
+  showSubscriptions();
+}
+
+// The cells as all brokers know them; of a whole network the health is whether a broker answers.
+function cellsOf(parts) {
+  const cells = new Map(brokers().flatMap((each) => each.cells).map((cell) => [cell.name, cell]));
+  if (!memory.isNetwork) return [...cells.values()];
+  const health = (name) => (memory.now[name] ? "up" : name in parts ? "down" : "far");
+  return [...cells.values()].map((cell) => (
+    { ...cell, brokers: cell.brokers.map((each) => ({ ...each, health: health(each.name) })) }));
+}
+
+function showHealth(state, parts) {
+  const [up, all] = [brokers().filter((each) => each.ready).length, Object.keys(parts).length];
+  const one = state.ready ? `ready at ${state.address}` : "not ready";
+  $("broker").textContent = memory.isNetwork ? "network" : state.broker;
+  $("health").textContent = memory.isNetwork ? `${up} of ${all} brokers answer` : one;
+  $("health").className = up === all ? "good" : "bad";
+}
+
+function showNetwork() {
+  const [published, delivered] = [rateOfAll((each) => each.published), rateOfAll((each) => each.delivered)];
+  const own = memory.isNetwork ? [] : brokers().flatMap((each) => [["Sync", `${each.sync_ms.toFixed(2)} ms`], ["Up for", time(each.uptime_s)]]);
   figures($("figures"), [
-    ["Published", rate(published)], ["Delivered", rate(delivered)], ["Clients", count(state.clients)],
-    ["Subscriptions", count(state.subscription_count)], ["Disk", size(state.disk_bytes)],
-    ["Sync", `${state.sync_ms.toFixed(2)} ms`], ["Up for", time(state.uptime_s)],
+    ["Published", rate(published)], ["Delivered", rate(delivered)], ["Clients", count(sum(brokers(), (each) => each.clients))],
+    ["Subscriptions", count(sum(brokers(), (each) => each.subscription_count))], ["Disk", size(sum(brokers(), (each) => each.disk_bytes))], ...own,
   ]);
-  drawNetwork($("network-picture"), state, `${rate(published)} in, ${rate(delivered)} out`);
-  showTopics(state);
-  showSubscriptions(state);
+  const notes = Object.fromEntries(Object.keys(memory.now).map((name) => (
+    [name, `${rate(rateOf(name, (each) => each.published))} in, ${rate(rateOf(name, (each) => each.delivered))} out`])));
+  drawNetwork($("network-picture"), memory.cells, notes, memory.isNetwork ? isLinked : () => undefined);
 }
 
-function showTopics(state) {
-  const named = (topic) => state.subscriptions.filter((each) => each.topic === topic);
-  const published = (s, topic) => Object.entries(s.pubends)
+// What a broker says of its neighbours, as [name, health].
+const neighbours = (broker) => broker.cells.flatMap((cell) => cell.brokers)
+  .filter((each) => each.health === "up" || each.health === "down").map((each) => [each.name, each.health]);
+
+function isLinked(cell, other) {
+  const said = [[cell, other], [other, cell]].flatMap(([one, two]) => one.brokers.flatMap((each) => (memory.now[each.name]
+    ? neighbours(memory.now[each.name]).filter(([name]) => two.brokers.some((far) => far.name === name)) : [])));
+  return said.length ? said.some(([, health]) => health === "up") : undefined;
+}
+
+function showBrokers(parts) {
+  $("broker-rows").replaceChildren(...Object.entries(parts).sort().map(([name, { figures: each, problem }]) => {
+    if (!each) return row([[name], [element("span", "down", "state broken")], [problem], ...Array(7).fill([""])]);
+    const links = neighbours(each);
+    const down = links.filter(([, health]) => health === "down").map(([other]) => other);
+    const word = each.ready ? "ready" : "not ready";
+    return row([
+      [name], [element("span", word, `state ${each.ready ? "ready" : "broken"}`)], [each.address],
+      [rate(rateOf(name, (one) => one.published)), "number"], [rate(rateOf(name, (one) => one.delivered)), "number"],
+      [count(each.clients), "number"], [count(each.subscription_count), "number"],
+      [`${links.length - down.length} of ${links.length}${down.length ? `, none to ${down.join(", ")}` : ""}`, down.length ? "lagging" : ""],
+      [size(each.disk_bytes), "number"], [time(each.uptime_s), "number"],
+    ]);
+  }));
+  choose($("knowledge-broker"), Object.keys(parts).sort());
+  const chosen = memory.isNetwork ? memory.now[$("knowledge-broker").value] : brokers()[0];
+  if (chosen) choose($("knowledge-pubend"), Object.keys(chosen.pubends).sort());
+}
+
+function showTopics() {
+  const named = (topic) => subscriptions().filter((each) => each.topic === topic);
+  const published = (topic) => (broker) => Object.entries(broker.pubends)
     .filter(([name]) => topic.pubends.some((each) => each.name === name))
-    .reduce((sum, [, each]) => sum + (each.published || 0), 0);
-  $("topic-rows").replaceChildren(...state.topics.map((topic) => row([
-    [topic.name], [topic.service], [[...new Set(topic.pubends.map((each) => each.host))].join(", ")],
-    [count(published(state, topic)), "number"], [rate(rateOf(topic.name, (s) => published(s, topic))), "number"],
+    .reduce((total, [, each]) => total + (each.published || 0), 0);
+  $("topic-rows").replaceChildren(...topics().map((topic) => row([
+    [topic.name], [topic.service], [hosts(topic.name).join(", ")],
+    [count(sum(brokers(), published(topic))), "number"], [rate(rateOfAll(published(topic))), "number"],
     [count(named(topic.name).length), "number"],
-    [count(named(topic.name).reduce((sum, each) => sum + each.pending, 0)), "number"],
+    [count(sum(named(topic.name), (each) => each.pending)), "number"],
   ])));
-  const names = state.topics.map((each) => each.name);
-  for (const id of ["publish-topic", "tail-topic", "why-topic"]) choose($(id), names);
-  choose($("knowledge-pubend"), Object.keys(state.pubends).sort());
+  const names = topics().map((each) => each.name);
+  for (const id of ["publish-topic", "tail-topic", "why-topic"]) if (names.length) choose($(id), names);
 }
 
-function showSubscriptions(state) {
-  $("subscription-rows").replaceChildren(...state.subscriptions.map((each) => {
+const hosts = (name) => [...new Set(topics().find((each) => each.name === name)?.pubends.map((each) => each.host))];
+
+// What a request about a topic says to the console of a whole network: which broker is meant.
+const hostOf = (topic) => (memory.isNetwork ? { broker: hosts(topic)[0] ?? "" } : {});
+
+function showSubscriptions() {
+  $("subscription-rows").replaceChildren(...subscriptions().map((each) => {
     const mark = element("span", each.state, `state ${each.state.split(" ")[0]}`);
     if (each.last_contact_s !== null && !each.attached) mark.title = `last contact ${time(each.last_contact_s)} ago`;
     const bytes = (each.pending_bytes ? BOUNDS[each.pending_bytes_is] : "") + size(each.pending_bytes);
     return row([
       [each.name], [mark], [BOUNDS[each.pending_is] + count(each.pending), each.pending ? "number lagging" : "number"],
       [bytes, "number"], [time(each.oldest_pending_s), "number"], [rate(each.rate), "number"],
-      [count(each.gaps), "number"], [count(each.unacknowledged), "number"], [each.topic],
+      [count(each.gaps), "number"], [count(each.unacknowledged), "number"], [each.topic], [each.at],
       [each.condition || "everything", "code"],
     ]);
   }));
-  $("unlisted").textContent = state.subscriptions_unlisted
-    ? `${count(state.subscriptions_unlisted)} more: gapless subscriptions lists all.` : "";
-  if (!state.subscriptions.length) $("unlisted").textContent = "There are no named subscriptions at this broker.";
-  $("why-names").replaceChildren(...state.subscriptions.map((each) => element("option", each.name)));
+  const [shown, unlisted] = [subscriptions(), sum(brokers(), (each) => each.subscriptions_unlisted)];
+  $("unlisted").textContent = unlisted ? `${count(unlisted)} more: gapless subscriptions lists all.` : "";
+  if (!shown.length) $("unlisted").textContent = "There are no named subscriptions here.";
+  $("why-names").replaceChildren(...shown.map((each) => element("option", each.name)));
 }
 
 function select(name) {
@@ -153,7 +229,9 @@ function checkCondition() {
   checking = setTimeout(async () => {
     const shown = $("tail-check");
     try {
-      const found = await askJson("/console/check", { topic: $("tail-topic").value, where: $("tail-where").value });
+      const found = await askJson("/console/check", {
+        topic: $("tail-topic").value, where: $("tail-where").value, ...hostOf($("tail-topic").value),
+      });
       shown.className = found.ok ? "" : "bad";
       shown.textContent = found.ok
         ? [`${found.text}: matches ${count(found.matching)} of the newest ${count(found.of)} events.`, ...found.notes].join("\n")
@@ -171,7 +249,7 @@ function watchTail(event) {
   $("tail-events").replaceChildren();
   let [matching, seen] = [0, 0];
   const query = { topic: $("tail-topic").value, where: $("tail-where").value };
-  memory.stops.tail = watch("/console/tail", query, (found) => {
+  const take = (found) => {
     matching += found.matching;
     seen += found.seen;
     $("tail-count").textContent = `${count(matching)} of ${count(seen)} events matched since you began to watch.`;
@@ -181,7 +259,12 @@ function watchTail(event) {
       $("tail-events").prepend(item);
     }
     while ($("tail-events").children.length > 200) $("tail-events").lastChild.remove();
-  }, (problem) => { $("tail-count").textContent = problem.message; });
+  };
+  const tell = (problem) => { $("tail-count").textContent = problem.message; };
+  // Of a whole network each host is asked for its own pubends; a browser opens six connections.
+  const asked = memory.isNetwork ? hosts(query.topic).slice(0, TAILS_MAX).map((broker) => ({ ...query, broker, hosted: 1 })) : [query];
+  const stops = asked.map((each) => watch("/console/tail", each, take, tell));
+  memory.stops.tail = () => stops.forEach((each) => each());
 }
 
 // --- publish, knowledge, why ---------------------------------------------------------------------
@@ -195,7 +278,7 @@ async function publish(event) {
     memory.session ||= await askJson("/console/session");
     const body = JSON.stringify({ topic: $("publish-topic").value, attributes, body: $("publish-body").value });
     const headers = { "X-Gapless-Page": memory.session.page_token, "Content-Type": "application/json" };
-    const found = await (await ask("/console/publish", {}, { method: "POST", body, headers })).json();
+    const found = await (await ask("/console/publish", hostOf($("publish-topic").value), { method: "POST", body, headers })).json();
     said.textContent = `Durable as ${found.event}.`;
     $("why-event").value = found.event;
     $("why-topic").value = $("publish-topic").value;
@@ -208,8 +291,9 @@ async function publish(event) {
 function watchKnowledge() {
   stop("knowledge");
   const pubend = $("knowledge-pubend").value;
+  const asked = memory.isNetwork ? { broker: $("knowledge-broker").value } : {};
   if (!pubend || $("knowledge").hidden) return;
-  memory.stops.knowledge = watch("/console/knowledge", { pubend }, (found) => {
+  memory.stops.knowledge = watch("/console/knowledge", { pubend, ...asked }, (found) => {
     drawKnowledge($("knowledge-picture"), found);
     const behind = found.horizon === null ? null : (found.end - found.horizon) / 1024 / 1e6;
     figures($("knowledge-figures"), [
@@ -269,7 +353,7 @@ async function begin() {
 
 // A broker that was started again has another token for pages: it is asked for when it is needed.
 function lost(problem) {
-  $("health").textContent = "no answer from the broker; trying again";
+  $("health").textContent = `no answer from the ${memory.isNetwork ? "console" : "broker"}; trying again`;
   $("health").className = "bad";
   memory.session = null;
   if (problem.refused) begin();
@@ -305,6 +389,7 @@ $("tail-topic").addEventListener("change", checkCondition);
 $("tail-form").addEventListener("submit", watchTail);
 $("publish").addEventListener("submit", publish);
 $("knowledge-pubend").addEventListener("change", watchKnowledge);
+$("knowledge-broker").addEventListener("change", watchKnowledge);
 $("why-form").addEventListener("submit", explainWay);
 const wanted = location.hash.slice(1);
 select(tabs.some((tab) => tab.getAttribute("aria-controls") === wanted) ? wanted : "network");

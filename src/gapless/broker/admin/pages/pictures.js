@@ -10,10 +10,11 @@ function draw(parent, kind, attributes, text) {
   return made;
 }
 
-// Cells in columns, by their distance from the first; links between cells are lines.
-export function drawNetwork(svg, state, rates) {
+// Cells in columns, by their distance from the first; links between cells are lines. `notes` has a
+// text for brokers; `isUp(cell, other)` says whether cells are linked, or undefined.
+export function drawNetwork(svg, cells, notes, isUp) {
   svg.replaceChildren();
-  const columns = layers(state.cells);
+  const columns = layers(cells);
   const width = Math.max(900, columns.length * 210);
   const place = new Map();
   let height = 0;
@@ -27,15 +28,16 @@ export function drawNetwork(svg, state, rates) {
     height = Math.max(height, y);
   });
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  for (const cell of state.cells) {
+  for (const cell of cells) {
     for (const other of cell.links) {
       const [one, two] = [place.get(cell.name), place.get(other)];
       if (one && two) {
-        draw(svg, "line", { x1: one.x, y1: one.y + one.size / 2, x2: two.x, y2: two.y + two.size / 2, class: "edge" });
+        const health = { true: "up", false: "down", undefined: "" }[isUp(cell, cells.find((each) => each.name === other))];
+        draw(svg, "line", { x1: one.x, y1: one.y + one.size / 2, x2: two.x, y2: two.y + two.size / 2, class: `edge ${health}` });
       }
     }
   }
-  for (const cell of state.cells) {
+  for (const cell of cells) {
     const { x, y, size } = place.get(cell.name);
     draw(svg, "rect", { x: x - 84, y, width: 168, height: size, rx: 10, class: "P" });
     draw(svg, "rect", { x: x - 84, y, width: 168, height: size, rx: 10, class: "cell" });
@@ -45,7 +47,7 @@ export function drawNetwork(svg, state, rates) {
       const dot = draw(svg, "circle", { cx: x - 60, cy: at, r: 10, class: `node ${broker.health}` });
       draw(dot, "title", {}, `${broker.name}: ${broker.health}`);
       draw(svg, "text", { x: x - 42, y: at + 1 }, broker.name);
-      const said = broker.health === "here" ? rates : broker.health === "far" ? "" : broker.health;
+      const said = notes[broker.name] ?? (broker.health === "far" ? "" : broker.health);
       draw(svg, "text", { x: x - 42, y: at + 16, class: "quiet" }, said);
     });
   }
@@ -77,7 +79,7 @@ export function drawKnowledge(svg, found) {
   svg.setAttribute("viewBox", `0 0 ${WIDTH} ${height}`);
   const scale = (WIDTH - LEFT - 10) / (found.end - found.start);
   const at = (tick) => LEFT + Math.min(Math.max(tick - found.start, 0), found.end - found.start) * scale;
-  draw(svg, "text", { x: 10, y: 36 }, "this broker");
+  draw(svg, "text", { x: 10, y: 36 }, found.broker);
   for (const [letter, start, end] of found.runs) {
     const wide = letter === "D" ? 3 : Math.max(1, at(end) - at(start));
     const tall = letter === "D" ? { y: 14, height: 36 } : { y: 20, height: 24 };
