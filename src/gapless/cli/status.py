@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
     from rich.table import Table
 
+AdminPorts = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Ask this admin port instead of the brokers of the data folder; repeatable.",
+    ),
+]
 DataOrNone = Annotated[
     Path | None,
     typer.Option(
@@ -49,13 +56,7 @@ and in their routing table, and their trees: of how many they are root, forwarde
 
 
 def status(
-    admin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Ask this admin port instead of the brokers of the data folder; repeatable.",
-        ),
-    ] = None,
+    admin: AdminPorts = None,
     data: DataOrNone = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every second.")] = False,

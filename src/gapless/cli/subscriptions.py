@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gapless.cli.status import DataOrNone, ask_all
+from gapless.cli.status import AdminPorts, DataOrNone, ask_all
 from gapless.cli.terminal import (
     BOUNDS,
     is_terminal,
@@ -27,13 +27,7 @@ COLUMNS = (
 
 
 def subscriptions(
-    admin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Ask this admin port instead of the brokers of the data folder; repeatable.",
-        ),
-    ] = None,
+    admin: AdminPorts = None,
     data: DataOrNone = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
 ) -> None:

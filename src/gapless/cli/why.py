@@ -9,7 +9,7 @@ import typer
 
 from gapless.cli.connection import check_unused, credentials
 from gapless.cli.serve import DATA
-from gapless.cli.status import DataOrNone, admin_of
+from gapless.cli.status import AdminPorts, DataOrNone, admin_of
 from gapless.cli.terminal import say, visible
 from gapless.core.errors import UsageError
 
@@ -32,13 +32,7 @@ def why(
         str | None,
         typer.Option(metavar="CONDITION", help="Instead of PUBEND:TICK: the newest that matches."),
     ] = None,
-    admin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Ask this admin port instead of the brokers of the data folder; repeatable.",
-        ),
-    ] = None,
+    admin: AdminPorts = None,
     data: DataOrNone = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:

@@ -16,12 +16,12 @@ import asyncio
 import contextlib
 import errno
 import socket
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from gapless.broker.addresses import show_endpoint
 from gapless.broker.logs import logger
 from gapless.core.errors import FilterError, UsageError
+from gapless.doors.hosts import is_own_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -43,7 +43,6 @@ TICK_DIGITS_MAX = 19
 DESCRIBED_AT_ONCE = 100
 """Subscriptions that are looked at in one turn of the loop."""
 
-LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost")
 HOST_SHOWN_MAX = 255
 """Characters of a `Host` that a refusal repeats."""
 
@@ -203,7 +202,7 @@ def for_host(app: ASGIApp, hosts: frozenset[str]) -> ASGIApp:
 
     async def check(scope: Scope, receive: Receive, send: Send) -> None:
         given = Headers(scope=scope).get("host")
-        if given is None or is_ours(
+        if given is None or is_own_host(
             given, hosts
         ):  # HTTP/1.0 names nobody, and no browser speaks it
             await app(scope, receive, send)
@@ -216,21 +215,6 @@ def for_host(app: ASGIApp, hosts: frozenset[str]) -> ASGIApp:
         await refusal(scope, receive, send)
 
     return check
-
-
-def is_ours(host: str, hosts: frozenset[str]) -> bool:
-    """Whether a `Host` names us: `name`, `name:port`, an address; case does not count."""
-    name = host.lower()
-    if not name.endswith("]"):  # an address of version 6, without a port
-        name = name.rpartition(":")[0] or name
-    name = name.rstrip(".")
-    if name in LOOPBACK_NAMES or name in hosts:
-        return True
-    try:
-        ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
 
 
 async def describe(subject: Subject, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -3,8 +3,7 @@
 Theory of operation
     With security each request shows a token, and the broker decides about it when the door connects
     with it. Without, a request must name the door by an address, as localhost, or by a name that
-    it was given: a stranger's page may have a name of its own lead here, and a browser would let it
-    read what is answered to that name.
+    it was given (`doors/hosts.py`).
     A browser says which page a request comes from. A page of another origin is refused unless its
     origin is configured, whatever the method: reading is protected by the browser, but a request
     that publishes or takes a subscription over would do so without being read.
@@ -12,11 +11,11 @@ Theory of operation
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
+from gapless.doors.hosts import is_own_host
 from gapless.doors.http.problems import HttpError, ProblemResponse
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost")
 SHOWN_MAX = 255
 """Characters of a header that a refusal repeats."""
 
@@ -87,21 +85,6 @@ class HttpGuard:
             problem = "not admitted: no token was given"
             raise HttpError(401, problem, "Send Authorization: Bearer TOKEN.")
         return token.strip()
-
-
-def is_own_host(host: str, hosts: frozenset[str]) -> bool:
-    """Whether a `Host` names us: `name`, `name:port`, an address; case does not count."""
-    name = host.lower()
-    if not name.endswith("]"):  # an address of version 6, without a port
-        name = name.rpartition(":")[0] or name
-    name = name.rstrip(".")
-    if name in LOOPBACK_NAMES or name in hosts:
-        return True
-    try:
-        ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
 
 
 async def refuse(error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:
