@@ -259,7 +259,7 @@ class Subscription(BaseSubscription):
     # --- acknowledging ---------------------------------------------------------------------------
 
     async def _acknowledge(self, token: Token) -> bool:
-        """Acknowledge once. False: the connection broke, so do it again."""
+        """Acknowledge once. False: the connection broke, or the broker cannot yet: do it again."""
         while not self._is_live:
             if self._is_over:
                 raise self._error or LinkError("the subscription is closed", "Subscribe again.")
@@ -268,7 +268,9 @@ class Subscription(BaseSubscription):
                 await self._next_answer(None)
         answer = await self._next_answer(token)
         if isinstance(answer, Refused):
-            raise RefusedError(answer.problem, answer.remedy)
+            if not answer.retry:
+                raise RefusedError(answer.problem, answer.remedy)
+            await asyncio.sleep(ACKNOWLEDGE_S)
         return isinstance(answer, Done)
 
     async def _next_answer(self, token: Token | None) -> Message | GaplessError:
