@@ -11,6 +11,7 @@ from gapless.cli.bench import bench
 from gapless.cli.broker import broker
 from gapless.cli.check import check
 from gapless.cli.condition import condition
+from gapless.cli.config import config
 from gapless.cli.connection import with_credentials
 from gapless.cli.console import console
 from gapless.cli.hand_over import hand_over
@@ -56,6 +57,7 @@ app.add_typer(security, name="security")
 app.add_typer(topic)
 app.add_typer(subscription)
 app.add_typer(store)
+app.add_typer(config)
 app.add_typer(pipeline)
 app.command(name="filter")(condition)
 app.command()(simulate)
