@@ -76,5 +76,12 @@ def test_open_questions_of_every_purpose_are_put_again() -> None:
 def test_only_so_many_questions_of_a_neighbour_are_remembered() -> None:
     machine = make_relay("all", nack_spans_max=2)
     ask(machine, "all", "[0,1) [2,3) [4,5)")
-    ask(machine, "all", "[6,7)")
     assert tell(machine, "[0,9) asked") == ["*all1: [0,1) asked", "*all1: [2,3) asked"]
+
+
+def test_what_a_neighbour_has_just_asked_is_remembered_before_its_older_questions() -> None:
+    """It may have had the answers to those from another broker, and never asks again."""
+    machine = make_relay("all", nack_spans_max=2)
+    ask(machine, "all", "[0,1) [2,3)")
+    ask(machine, "all", "[6,7)")
+    assert tell(machine, "[0,9) asked") == ["*all1: [0,1) asked", "*all1: [6,7) asked"]

@@ -77,6 +77,7 @@ KEPT = [
     (20261119, 875),  # another topic of the same incarnation
     (20261118, 80),  # a count of changes beyond what brokers can tell each other
     (20261120, 1547),  # a name that was never opened, in the second life after a lost disk
+    (777002, 8005),  # a partition without a broker
     (777001, 3254),  # a crash between the end of a topic and that of its subscriptions
     (20261121, 1342),  # a broker says that a condition was changed to what is none
 ]

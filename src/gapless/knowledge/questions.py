@@ -12,8 +12,8 @@ Theory of operation
     repeats.
 
 Invariants (checked by `check`)
-    I1  of each neighbour at most `nack_spans_max` questions for delivery are remembered, the
-        lowest; and at most `catch_up_spans_max` of those that catch up
+    I1  of each neighbour at most `nack_spans_max` questions for delivery are remembered, the last
+        ones and the lowest; and at most `catch_up_spans_max` of those that catch up
 
 Source: DSN 2002, sec. 2.4 (nack consolidation); docs/protocols/exactly-once.md, 4.3.
 """
@@ -81,7 +81,7 @@ class Questions:
         spans = list(unknown)
         if questioner.purpose == Purpose.DELIVERY:
             each.wanted.update(spans)
-            self._limit(each.wanted)
+            self._limit(each.wanted, spans)
             return
         forget = Instant(now + self.timing.nack_repeat_longest)
         for span in spans:  # a repeated question is young again
@@ -144,10 +144,18 @@ class Questions:
                 found.append((questioner, cell, chosen))
         return found
 
-    def _limit(self, wanted: SpanSet) -> None:
-        """Keep only the lowest questions of a neighbour, which repeats the others."""
-        for forgotten in list(wanted)[self.timing.nack_spans_max :]:
+    def _limit(self, wanted: SpanSet, fresh: Iterable[Span] = ()) -> None:
+        """Keep what a neighbour has just asked for, then its lowest questions: it repeats the
+        others, unless it has had the answer from another broker."""
+        count_max = self.timing.nack_spans_max
+        if len(wanted) <= count_max:
+            return
+        older = SpanSet(wanted)
+        older.difference_update(fresh)
+        for forgotten in (*reversed(list(older)), *reversed(list(wanted))):
             wanted.remove(forgotten)
+            if len(wanted) <= count_max:
+                return
 
     def fresh(self, unknown: SpanSet, purpose: Purpose, now: Instant) -> tuple[Span, ...]:
         """The part that is not out upstream already; from now on it is."""

@@ -19,6 +19,7 @@ from gapless.tree.messages import (
     PublicationRun,
     RunConfirmed,
     RunHeld,
+    SubscriptionConfirmed,
     SubscriptionOffer,
     SyncStart,
     TreeWelcome,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gapless.core.identity import BrokerName
-    from gapless.tree.messages import CarriedMessage, Edge, Hop, Life, TreeMessage
+    from gapless.tree.messages import CarriedMessage, Edge, Hop, Life, PartitionId, TreeMessage
     from gapless.tree.neighbourhood import Neighbourhood
 
 
@@ -53,7 +54,10 @@ def _check_carried(message: CarriedMessage, neighbourhood: Neighbourhood, life: 
         case Losses(losses=losses):
             for loss in losses:
                 _refuse_if(not loss.through, f"{loss} is of nothing")
-        case SubscriptionOffer(id=subscription, hops=hops):
+        case SubscriptionConfirmed(tags=tags):
+            _check_tags(tags)
+        case SubscriptionOffer(id=subscription, hops=hops, tags=tags):
+            _check_tags(tags)
             if subscription.source != life[0]:  # ours come back: we say whether they have ended
                 _check_way(subscription.source, hops, neighbourhood)
         case SyncStart(edges=edges) | Joined(edges=edges):
@@ -67,6 +71,8 @@ def _check_run(run: PublicationRun, neighbourhood: Neighbourhood, life: Life) ->
     is_ours = run.source == life[0] and run.epoch >= life[1]
     _refuse_if(is_ours, f"a run of {run.source!r} came back to where it began")
     _check_numbers(run.numbers)
+    for clearing in run.clearings:
+        _check_tags((*clearing.removed, *clearing.added))
     events = 0 if run.clearings or run.life else len(run.numbers)
     is_odd = len(run.events) != events or (not events and len(run.numbers) > 1)
     _refuse_if(is_odd, f"{len(run.numbers)} publications have {len(run.events)} events")
@@ -85,6 +91,10 @@ def _check_way(source: BrokerName, hops: tuple[Hop, ...], neighbourhood: Neighbo
     for length, broker in enumerate(way, 1):
         if broker in neighbourhood and neighbourhood.path(broker) != way[:length]:
             raise ProtocolError(f"the way to {quoted(source)} is not the tree's: {way}")
+
+
+def _check_tags(tags: Iterable[PartitionId]) -> None:
+    _refuse_if(not all(tag.nodes for tag in tags), "a partition has no broker")
 
 
 def _check_edges(edges: Iterable[Edge]) -> None:

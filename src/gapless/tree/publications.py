@@ -453,7 +453,7 @@ class Publications:
         run, is_told_by_trail = entry.run, self._settings.repeats == "trail"
         here = Position(self._epoch, entry.number) if is_told_by_trail else PASSED
         hops = extend(run.hops, Hop(self._here, here), self._neighbourhood.path(to)[:-1])
-        younger = self._subscriptions.younger_than(entry.number, run)
+        younger = self._subscriptions.younger_than(entry.number, run, to)
         not_for = tuple(sorted(younger.union(run.not_for))) if younger else run.not_for
         return replace(run, hops=hops, not_for=not_for)
 

@@ -195,6 +195,7 @@ class Spreading:
         if not self._sessions.go_live(sender):
             return
         known = set(summary.ids)
+        self._subscriptions.expect(sender, known)
         for routed in self._subscriptions:
             is_away = self._subscriptions.is_away(routed, sender)
             if is_away and routed.tags and not routed.is_asking:

@@ -102,6 +102,7 @@ class SubscriptionTable:
         # By topic: all, where each takes every event; None where some ask. Cleared by any change.
         self._takers_of_all: dict[str, list[RoutedSubscription] | None] = {}
         self._table: dict[SubscriptionId, RoutedSubscription] = {}
+        self._expected: dict[BrokerName, set[SubscriptionId]] = {}  # by broker that has them
         self._asking: dict[SubscriptionId, RoutedSubscription] = {}  # an ordered set
         self._in_use: Counter[PartitionKey] = Counter()
         self._own: dict[SubscriptionId, RoutedSubscription] = {}
@@ -161,12 +162,20 @@ class SubscriptionTable:
         if not tags:
             routed.begun.clear()
 
-    def younger_than(self, number: int, run: PublicationRun) -> set[SubscriptionId]:
-        """Those that match some of it and became known only after that number of the queue."""
-        younger = set(takewhile(lambda each: each.since > number, reversed(self._table.values())))
-        if not younger or run.clearings or run.life:
+    def expect(self, sender: BrokerName, names: Iterable[SubscriptionId]) -> None:
+        """A broker has these. It offers those that we lack, but later than it may be sent to."""
+        self._expected[sender] = {name for name in names if name not in self._table}
+
+    def younger_than(self, number: int, run: PublicationRun, to: BrokerName) -> set[SubscriptionId]:
+        """Those that match some of it and became known only after that number of the queue; and
+        those that `to` has and we do not know yet."""
+        if run.clearings or run.life:
             return set()
-        return {each.id for each in younger.intersection(self.matching(run))}
+        found = {name for name in self._expected.get(to, ()) if name not in self._table}
+        younger = set(takewhile(lambda each: each.since > number, reversed(self._table.values())))
+        if younger:
+            found.update(each.id for each in younger.intersection(self.matching(run)))
+        return found
 
     def add(
         self,
