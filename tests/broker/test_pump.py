@@ -51,6 +51,9 @@ class Machine:
         last = Send(CLIENT, Ping(message.number))
         return [Tell(Pong(message.number)), Persist(()), last]
 
+    def leave(self, now: Instant) -> list[Effect]:
+        return []
+
     def fire(self, now: Instant) -> list[Effect]:
         self.calls.append("fire")
         self.deadline = None
@@ -149,6 +152,23 @@ def test_the_node_is_checked_and_fired_when_its_deadline_has_come() -> None:
         await wait_until(lambda: "fire" in world.machine.calls)
         assert world.machine.calls[-2:] == ["check", "fire"]
         world.pump.stop()
+
+    run(main())
+
+
+def test_a_node_that_is_about_to_leave_is_fired_no_more_whatever_is_due() -> None:
+    async def main() -> None:
+        world = World()
+        world.machine.deadline = Instant(0)
+        world.pump.receive(CLIENT, Ping(1))
+        await asyncio.sleep(0)  # a timer is set, which is due
+        assert world.log[-1] == "flush"
+        world.pump.leave()
+        world.pump.receive(CLIENT, Ping(2))
+        for _ in range(10):  # turns: a timer that is due would have its turn in the second
+            await asyncio.sleep(0)
+        assert world.log[-1] == "flush"
+        assert "fire" not in world.machine.calls
 
     run(main())
 
