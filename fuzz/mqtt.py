@@ -38,6 +38,7 @@ from gapless.doors.mqtt.session import (
     DropFilters,
     End,
     Key,
+    MqttEvent,
     MqttSession,
     PersistFacts,
     StoreMessage,
@@ -157,7 +158,7 @@ class Play:
             key = Key("mqtt", "mqtt/0", self.tick)
             by = dice.choice(list(session.subscriptions.values()))
             message = MqttMessage("a", b"x", dice.randrange(3))
-            self.perform(session.deliver(message, {}, key, by, self.now_s))
+            self.perform(session.deliver(MqttEvent(key, message, {}), by, self.now_s))
         elif choice == 3 and self.pending:
             self.finish(self.pending.pop(dice.randrange(len(self.pending))))
         elif choice == 4:

@@ -46,6 +46,24 @@ name = "two"
 pubends = ["b", "b"]
 """
 
+THREE = """
+[[cell]]
+name = "publishers"
+links = ["relays"]
+brokers = [{ name = "p", listen = "127.0.0.1:0" }]
+[[cell]]
+name = "relays"
+brokers = [{ name = "r", listen = "127.0.0.1:0" }]
+[[cell]]
+name = "subscribers"
+links = ["relays"]
+subscribers = true
+brokers = [{ name = "s", listen = "127.0.0.1:0" }]
+[[topic]]
+name = "t"
+pubends = ["p"]
+"""
+
 LINE = """
 [[cell]]
 name = "publishers"

@@ -23,29 +23,11 @@ from gapless.core.messages import Hello
 from gapless.node.network import parse_network
 from gapless.testing.processes.brokers import Processes
 from tests.broker.castle import Castle
-from tests.broker.stage import ONE, ByHand, run, wait_until
+from tests.broker.stage import ONE, THREE, ByHand, run, wait_until
 from tests.broker.test_durable_process import Reader, publish_on
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-THREE = """
-[[cell]]
-name = "publishers"
-links = ["relays"]
-brokers = [{ name = "p", listen = "127.0.0.1:0" }]
-[[cell]]
-name = "relays"
-brokers = [{ name = "r", listen = "127.0.0.1:0" }]
-[[cell]]
-name = "subscribers"
-links = ["relays"]
-subscribers = true
-brokers = [{ name = "s", listen = "127.0.0.1:0" }]
-[[topic]]
-name = "t"
-pubends = ["p"]
-"""
 
 TWO_HOSTS = """
 [[cell]]

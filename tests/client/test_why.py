@@ -17,6 +17,7 @@ from gapless.core.errors import UsageError
 from gapless.node.durable.why import way_of_event
 from gapless.testing import SimulatedNetwork
 from gapless.wire.events import decode_attributes
+from tests.broker.stage import THREE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -24,23 +25,7 @@ if TYPE_CHECKING:
     from gapless.client.client import Client
     from gapless.client.delivery import Receipt
 
-NETWORK = """
-[[cell]]
-name = "publishers"
-links = ["relays"]
-brokers = [{ name = "p", listen = "127.0.0.1:0" }]
-[[cell]]
-name = "relays"
-brokers = [{ name = "r", listen = "127.0.0.1:0" }]
-[[cell]]
-name = "subscribers"
-links = ["relays"]
-subscribers = true
-brokers = [{ name = "s", listen = "127.0.0.1:0" }]
-[[topic]]
-name = "t"
-pubends = ["p"]
-[[topic]]
+NETWORK = f"""{THREE}[[topic]]
 name = "short"
 pubends = ["p"]
 retention_bytes = 20_000

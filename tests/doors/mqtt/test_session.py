@@ -20,6 +20,7 @@ from gapless.doors.mqtt.packets import (
 from gapless.doors.mqtt.session import (
     FinishDelivery,
     Key,
+    MqttEvent,
     MqttSession,
     PersistFacts,
     SendBytes,
@@ -30,6 +31,10 @@ from gapless.doors.mqtt.session import Testament as PublishWill  # no class of t
 
 T = TopicSubscription(filter="t", qos=2)
 KEY = Key("mqtt", "mqtt/0", 7)
+
+
+def event(qos: int) -> MqttEvent:
+    return MqttEvent(KEY, MqttMessage("t", b"x", qos), {})
 
 
 def connected(expiry_s: int = 100) -> MqttSession:
@@ -52,7 +57,7 @@ def test_changed_packets_are_packets_or_errors() -> None:
 
 def test_nothing_of_qos_2_leaves_before_its_number_is_written() -> None:
     session = connected()
-    [write] = session.deliver(MqttMessage("t", b"x", 2), {}, KEY, T, 0.0)
+    [write] = session.deliver(event(2), T, 0.0)
     assert isinstance(write, PersistFacts)
     assert isinstance(write.then[0], SendBytes)
     [release] = session.receive(AnswerPacket(Kind.PUBREC, 1), 0.0)
@@ -63,18 +68,16 @@ def test_nothing_of_qos_2_leaves_before_its_number_is_written() -> None:
 def test_a_released_event_is_not_sent_again_after_a_restart() -> None:
     session = connected()
     session.recover(KEY, 9, is_released=True)
-    assert session.deliver(MqttMessage("t", b"x", 2), {}, KEY, T, 0.0) == []
+    assert session.deliver(event(2), T, 0.0) == []
     done = session.receive(AnswerPacket(Kind.PUBCOMP, 9), 0.0)
     assert done == [FinishDelivery(KEY, ("t",))]
-    assert session.deliver(MqttMessage("t", b"x", 2), {}, KEY, T, 0.0) == [
-        FinishDelivery(KEY, ("t",))
-    ]
+    assert session.deliver(event(2), T, 0.0) == [FinishDelivery(KEY, ("t",))]
 
 
 def test_an_event_that_was_sent_goes_out_under_its_number_after_a_restart() -> None:
     session = connected()
     session.recover(KEY, 9, is_released=False)
-    [sent] = session.deliver(MqttMessage("t", b"x", 2), {}, KEY, T, 0.0)
+    [sent] = session.deliver(event(2), T, 0.0)
     assert sent == SendBytes(encode(PublishPacket("t", b"x", 2, False, True, 9), 5))
 
 
@@ -127,6 +130,6 @@ def test_a_will_that_waits_is_dropped_when_its_client_returns() -> None:
 
 def test_answers_of_the_wrong_kind_end_the_connection() -> None:
     session = connected(0)
-    session.deliver(MqttMessage("t", b"x", 1), {}, KEY, T, 0.0)
+    session.deliver(event(1), T, 0.0)
     with pytest.raises(PacketError):
         session.receive(AnswerPacket(Kind.PUBREC, 1), 0.0)

@@ -46,12 +46,11 @@ if TYPE_CHECKING:
     from gapless.client.client import Client
     from gapless.client.delivery import Gap, Receipt
     from gapless.client.publisher import Publisher
-    from gapless.core.events import Value
     from gapless.doors.clients import SharedClient
     from gapless.doors.mqtt import packets
     from gapless.doors.mqtt.journal import DoorJournal
     from gapless.doors.mqtt.retained import Retained
-    from gapless.doors.mqtt.session import Action, Key
+    from gapless.doors.mqtt.session import Action, Key, MqttEvent
     from gapless.doors.mqtt.sources import Group, SharedFeed
 
 BATCH_EVENTS_MAX = 256
@@ -320,24 +319,17 @@ class Host:
         for group in self._groups.values():
             group.wake()
 
-    def deliver(
-        self,
-        message: MqttMessage,
-        attributes: Mapping[str, Value],
-        key: Key,
-        subscription: TopicSubscription,
-    ) -> None:
+    def deliver(self, event: MqttEvent, subscription: TopicSubscription) -> None:
         peer = self.peer
         if (
             peer is not None
-            and not min(message.qos, subscription.qos)
+            and not min(event.message.qos, subscription.qos)
             and peer.unsent_bytes > WRITE_BYTES_MAX
         ):
             self.session.dropped += 1
-            self._finish(key, (subscription.filter,))
+            self._finish(event.key, (subscription.filter,))
             return
-        now_s = time.time()
-        self.perform(self.session.deliver(message, attributes, key, subscription, now_s))
+        self.perform(self.session.deliver(event, subscription, time.time()))
         if self.session.dropped and peer is not None and peer.unsent_bytes < WRITE_BYTES_MAX // 2:
             count, self.session.dropped = self.session.dropped, 0
             self._tell({"dropped": count}, "messages of QoS 0 were dropped: the client was slow")

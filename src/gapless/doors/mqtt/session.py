@@ -90,6 +90,14 @@ class Key(NamedTuple):
     tick: int
 
 
+class MqttEvent(NamedTuple):
+    """An event of a gapless topic, as a message."""
+
+    key: Key
+    message: MqttMessage
+    attributes: Mapping[str, Value]
+
+
 # --- actions -------------------------------------------------------------------------------------
 
 
@@ -542,14 +550,10 @@ class MqttSession:
     # --- deliveries ------------------------------------------------------------------------------
 
     def deliver(
-        self,
-        message: MqttMessage,
-        attributes: Mapping[str, Value],
-        key: Key,
-        subscription: TopicSubscription,
-        now_s: float,
+        self, event: MqttEvent, subscription: TopicSubscription, now_s: float
     ) -> list[Action]:
         """An event that one of the session's subscriptions has brought."""
+        key, message, attributes = event
         name = subscription.filter
         is_repeat = self._expected and self._is_expected(key, name)
         if key in self._events:

@@ -25,16 +25,14 @@ from gapless.core.errors import GaplessError
 from gapless.core.events import Event
 from gapless.core.token import Token
 from gapless.doors.mqtt.mapping import message_of
-from gapless.doors.mqtt.session import Key
+from gapless.doors.mqtt.session import Key, MqttEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gapless.client.client import Client
     from gapless.client.delivery import Delivery
-    from gapless.core.events import Value
     from gapless.doors.clients import SharedClient
-    from gapless.doors.mqtt.mapping import MqttMessage
     from gapless.doors.mqtt.session import MqttSession, Queued, TopicSubscription
 
 ACKNOWLEDGE_S = 0.25
@@ -46,13 +44,7 @@ class Receiver(Protocol):
 
     @property
     def session(self) -> MqttSession: ...
-    def deliver(
-        self,
-        message: MqttMessage,
-        attributes: Mapping[str, Value],
-        key: Key,
-        subscription: TopicSubscription,
-    ) -> None: ...
+    def deliver(self, event: MqttEvent, subscription: TopicSubscription) -> None: ...
     def tell_gap(self, gap: Gap) -> None: ...
     def fail(self, error: GaplessError) -> None: ...
     async def wait_room(self) -> None: ...
@@ -64,9 +56,7 @@ class EventTaker(Protocol):
     is_open: asyncio.Event
     """Set when the client knows that it has subscribed."""
 
-    async def take(
-        self, source: Source, message: MqttMessage, attributes: Mapping[str, Value], key: Key
-    ) -> None:
+    async def take(self, event: MqttEvent) -> None:
         """Returns when there is room for another."""
 
     def tell_gap(self, gap: Gap) -> None: ...
@@ -162,12 +152,11 @@ class SharedFeed:
             for host in list(self.members):
                 host.tell_gap(delivery)
         elif isinstance(delivery, Event):
-            key = Key(delivery.topic, delivery.pubend, delivery.tick)
-            message = message_of(delivery.attributes, delivery.body, delivery.topic)
+            event = event_of(delivery)
             for host, own in list(self.members.items()):
                 for subscription, since in list(own.values()):
-                    if key.tick > since.get(key.pubend, 0):
-                        host.deliver(message, delivery.attributes, key, subscription)
+                    if delivery.tick > since.get(delivery.pubend, 0):
+                        host.deliver(event, subscription)
 
     async def close(self) -> None:
         await _end(self._task)
@@ -217,12 +206,10 @@ class Source:
         if isinstance(delivery, Gap):
             taker.tell_gap(delivery)
         elif isinstance(delivery, Event):
-            key = Key(delivery.topic, delivery.pubend, delivery.tick)
-            if self.tracker.knows(key):
-                return
-            self.tracker.begin(key)
-            message = message_of(delivery.attributes, delivery.body, delivery.topic)
-            await taker.take(self, message, delivery.attributes, key)
+            event = event_of(delivery)
+            if not self.tracker.knows(event.key):
+                self.tracker.begin(event.key)
+                await taker.take(event)
 
     def finish(self, key: Key) -> None:
         self.tracker.finish(key)
@@ -267,13 +254,11 @@ class SessionTaker:
         self.tell_gap = host.tell_gap
         self._host = host
 
-    async def take(
-        self, source: Source, message: MqttMessage, attributes: Mapping[str, Value], key: Key
-    ) -> None:
+    async def take(self, event: MqttEvent) -> None:
         host = self._host
         while not host.session.has_room:
             await host.wait_room()
-        host.deliver(message, attributes, key, self.subscription)
+        host.deliver(event, self.subscription)
 
 
 class Group:
@@ -312,7 +297,7 @@ class Group:
         while self._returned and (host := self._next()) is not None:
             item = self._returned.pop(0)
             if item.key is not None:
-                host.deliver(item.message, {}, item.key, self.members[host])
+                host.deliver(MqttEvent(item.key, item.message, {}), self.members[host])
 
     def _next(self) -> Receiver | None:
         for place, host in enumerate(self._order):
@@ -322,14 +307,12 @@ class Group:
                 return host
         return None
 
-    async def take(
-        self, source: Source, message: MqttMessage, attributes: Mapping[str, Value], key: Key
-    ) -> None:
+    async def take(self, event: MqttEvent) -> None:
         while True:
             self._redistribute()
             host = self._next()
             if host is not None:
-                host.deliver(message, attributes, key, self.members[host])
+                host.deliver(event, self.members[host])
                 return
             self._room.clear()
             await self._room.wait()
@@ -341,6 +324,12 @@ class Group:
     def fail(self, error: GaplessError) -> None:
         for host in list(self.members):
             host.fail(error)
+
+
+def event_of(event: Event) -> MqttEvent:
+    key = Key(event.topic, event.pubend, event.tick)
+    message = message_of(event.attributes, event.body, event.topic)
+    return MqttEvent(key, message, event.attributes)
 
 
 async def _end(task: asyncio.Task[None]) -> None:
