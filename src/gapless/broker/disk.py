@@ -28,6 +28,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gapless.broker.logs import logger
+from gapless.client.telemetry import trace_commit
 from gapless.core.effects import Append, Put
 from gapless.core.errors import StorageFullError
 from gapless.storage.group import GroupCommit, size_of
@@ -121,6 +122,7 @@ class Disk:
                 continue
             if error is None:
                 self._shortage.written(effect.writes)
+                trace_commit(effect.writes)
                 self._carry_out(effect.then)
             elif isinstance(error, StorageFullError):
                 self.full += 1

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, cast
 
 from gapless.client.delivered_events import DeliveredEvents
 from gapless.client.delivery import Gap, Silence
+from gapless.client.telemetry import trace_delivery
 from gapless.core.ticks import Span, Tick
 from gapless.core.token import Token
 
@@ -209,6 +210,7 @@ class Backlog:
 
     def _decode(self) -> None:
         if self._encoded is not None:
+            trace_delivery(self._encoded)
             self._items.extendleft(reversed(self._encoded))
             self._encoded = None
 

@@ -21,6 +21,7 @@ from gapless.client.reconnection import ReconnectingChannel
 from gapless.client.requests import ask_for, ask_until_answered, ask_with_retries
 from gapless.client.subscribe_method import SubscribeMethod
 from gapless.client.subscription import Subscription
+from gapless.client.telemetry import publishing, with_context
 from gapless.client.topics import TopicRequests
 from gapless.client.transaction import TransactionRequests
 from gapless.client.unheard import UnheardNotice
@@ -100,6 +101,16 @@ class Client(
 
         They go in one message, so a few hundred is a good number, and thousands are too many.
         """
+        with publishing(topic):
+            return await self._publish(topic, with_context(events), confirmed=confirmed)
+
+    async def _publish(
+        self,
+        topic: str,
+        events: Iterable[tuple[Mapping[str, Value], Bytes]],
+        *,
+        confirmed: bool,
+    ) -> list[Receipt]:
         name = arguments.topic(topic)
         batch = EventBatch(tuple(encode_events(events)))
         size = sum(map(len, batch))

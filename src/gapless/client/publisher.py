@@ -34,6 +34,7 @@ from gapless.client import arguments
 from gapless.client.errors import RefusedError
 from gapless.client.event_loop import draw
 from gapless.client.requests import HOPS_MAX, ask_with_retries
+from gapless.client.telemetry import find_tracer, publishing, with_context
 from gapless.client.unheard import UnheardNotice
 from gapless.core.client_messages import (
     OPENING_MAX,
@@ -141,7 +142,10 @@ class Publisher:
         return self.sequence - 1
 
     def _encode(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> Iterable[bytes]:
-        return encode_events(events, self.name, self.sequence)
+        if find_tracer() is None:  # once for each `send`: it is to cost nothing
+            return encode_events(events, self.name, self.sequence)
+        with publishing(self.topic):
+            return encode_events(with_context(events), self.name, self.sequence)
 
     def _sign(self, events: Iterable[bytes]) -> Iterable[bytes]:
         from gapless.wire.columnar import sign_events

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from gapless.core.client_messages import Order
     from gapless.core.store import Store
+    from gapless.core.ticks import Span
     from gapless.durable.timing import DurableTiming
 
 DEFINITIONS = "durable"
@@ -122,6 +123,7 @@ class Contact:
     is_reader: bool = False  # was it acknowledged by name, by a client that reads ranges?
     sent: Token | None = None  # below it, the last client that was attached was sent everything
     gaps: int = 0  # told
+    last_gap: tuple[PubendName, Span] | None = None  # of those
 
 
 @dataclass(slots=True)

@@ -37,6 +37,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from gapless.client.errors import RefusedError
+from gapless.client.telemetry import start_batch
 from gapless.core.token import Token
 from gapless.filters.filter import Filter
 from gapless.spark.arrow_batches import ArrowBatches
@@ -48,6 +49,7 @@ from gapless.spark.slices import Slice, open_client, plan, read_slice, resolve_s
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from opentelemetry.trace import Span
     from pyspark.sql.types import StructType
 
     from gapless.client.subscription_options import Start
@@ -81,6 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = Token()
         self._moved_s = time.monotonic()
         self._contact_s = self._moved_s
+        self._span: Span | None = None  # of the batch that is read, where somebody traces
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self.options, "batches": self.batches}
@@ -147,6 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- what -----------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        self._span = start_batch(self.options.topic, self.options.subscription)
         begin = self._ends.without_silence(Token(start))
         return plan(begin, Token(end), self.options.partitions_min)
 
@@ -194,6 +198,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except RefusedError:  # somebody has ended it
                 self._hold(done or token)
             self._last_commit = token
+            if self._span is not None:
+                self._span.end()
 
     def commit(self, end: Offset) -> None:
         """Nothing: `latestOffset` has said so already, and says so also after the last batch."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -16,6 +17,8 @@ from urllib.request import Request, urlopen
 from gapless import sync
 from gapless.broker.addresses import read_addresses
 from gapless.broker.admin.console import PAGES, page
+from gapless.cli.replay import read_gap
+from gapless.client.delivery import Gap
 from gapless.client.event_loop import LoopThread
 from gapless.testing.processes.brokers import Processes
 from tests.broker.admin.test_port import ask_safely
@@ -250,3 +253,33 @@ def test_a_broker_that_is_killed_is_told_and_the_page_goes_on_when_it_is_back(
         seen.page.click("#publish button")
         seen.text("#publish-answer", "Durable as t/0:")
         seen.shot("narrow")
+
+
+def test_a_gap_has_a_button_that_says_how_to_fill_it_from_a_lake(
+    tmp_path: Path, browser: Any
+) -> None:
+    with Served(tmp_path) as broker, sync.connect(broker.url) as client:
+        client.create_topic("short", retention_bytes=30_000)
+        condition = "kind = 'it''s'"
+        with client.subscribe("short", condition, name="desk"):
+            pass
+        for _ in range(20):
+            client.publish_many("short", [({"kind": "it's"}, b"x" * 1_000)] * 10)
+        pending = 200
+        while pending >= 100:  # until retention has taken some of them
+            with urlopen(f"http://{broker.admin}/subscriptions") as answer:
+                pending = json.load(answer)[0]["pending"]
+        with client.subscribe("short", condition, name="desk") as subscription:
+            gap: Any = next(item for item in subscription if isinstance(item, Gap))
+            seen = Visit(browser, broker.admin, "#subscriptions")
+            seen.page.click("#subscription-rows button")
+            seen.text("#gap-about", "desk was told: events published from 20.* UTC")
+            seen.shot("gap")
+            words = shlex.split(seen.page.inner_text("#gap-command"))
+            assert words[:4] == ["gapless", "pipeline", "replay", "short"]
+            assert words[4:9] == [condition, "--lake", "LAKE", "--url", broker.url]
+            shown = read_gap(words[10], "short")
+            assert (shown.pubend, shown.span.end >= gap.span.end) == (gap.pubend, True)
+            seen.page.click("#gap-close")
+            seen.page.locator("#gap").wait_for(state="hidden")
+            assert seen.problems == []

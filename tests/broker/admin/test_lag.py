@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from gapless import Gap
+from gapless.cli.replay import read_gap
 from gapless.node.subscriptions import lag
 from tests.broker.admin.test_port import get
 from tests.broker.stage import LINE, connected, make_broker, run, wait_until
@@ -161,8 +162,10 @@ def test_a_gap_that_was_told_is_counted(tmp_path: Path) -> None:
                 await client.publish_many("short", [({}, b"x" * 1_000)] * 10)
             await wait_until(lambda: 0 < figures(broker)["pending"] < 100)
             async with client.subscribe("short", name="desk") as subscription:
-                assert isinstance(await anext(subscription), Gap)
+                gap = await anext(subscription)
+                assert isinstance(gap, Gap)
                 assert figures(broker)["gaps"] == 1
+                assert read_gap(figures(broker)["last_gap"], "short") == gap
 
     run(main())
 

@@ -197,6 +197,7 @@ class Console(PageSession):
             "broker": figures["broker"],
             "cell": figures["cell"],
             "ready": figures["ready"],
+            "url": f"{'gapless+tls' if self._broker.access else 'gapless'}://{figures['address']}",
             "address": figures["address"],
             "uptime_s": figures["uptime_s"],
             "published": figures["published"],

@@ -10,6 +10,7 @@ client was sent: it is not known where a connection has several subscriptions, o
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.identity import Instant, PubendName
@@ -18,6 +19,7 @@ from gapless.core.ticks import Tick, instant_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gapless.core.ticks import Span
     from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.delivery.session import Session
     from gapless.node.node import Node
@@ -92,6 +94,7 @@ class SubscriptionFigures:
             "unacknowledged": lag.unacknowledged,
             "rate": self._rate(subscription.number, session, now),
             "gaps": contact.gaps,
+            "last_gap": gap_line(definition.topic, *contact.last_gap) if contact.last_gap else None,
             "last_contact_s": seconds(now - contact_at) if contact_at else None,
             "attached": session is not None,
             "catching_up": sorted(session.behind) if session is not None else [],
@@ -119,6 +122,13 @@ class SubscriptionFigures:
         if now - older.at < SAMPLE_US:
             return None
         return round((current.delivered - older.delivered) * 1e6 / (now - older.at), 3)
+
+
+def gap_line(topic: str, pubend: str, span: Span) -> str:
+    """A gap as `gapless pipeline replay --gap` takes it; a text, for the ticks are longer than the
+    numbers of a browser."""
+    gap = {"start": span.start, "end": span.end}
+    return json.dumps({"gap": gap, "topic": topic, "pubend": pubend})
 
 
 def seconds(us: int) -> float:

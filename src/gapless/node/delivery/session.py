@@ -173,8 +173,10 @@ class Session:
         start = max(span.start, self._first.get(pubend, 0))
         if start >= span.end:
             return []
-        self.subscription.contact.gaps += 1
-        return [Send(self.name, Lost((self.number,), pubend, Span(start, span.end)))]
+        lost, contact = Span(start, span.end), self.subscription.contact
+        contact.gaps += 1
+        contact.last_gap = pubend, lost
+        return [Send(self.name, Lost((self.number,), pubend, lost))]
 
     def _become_level(self, pubend: PubendName, tail: SubscriptionBatch) -> list[Effect]:
         effects = self._send(pubend, tail, {})

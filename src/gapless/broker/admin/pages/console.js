@@ -43,13 +43,13 @@ function element(kind, text, kindOf) {
 function row(cells) {
   const made = element("tr");
   for (const [text, kindOf] of cells) {
-    made.append(text instanceof Node ? wrap(text) : element("td", text, kindOf));
+    made.append(text instanceof Node ? wrap(text, kindOf) : element("td", text, kindOf));
   }
   return made;
 }
 
-function wrap(node) {
-  const made = element("td");
+function wrap(node, kindOf) {
+  const made = element("td", undefined, kindOf);
   made.append(node);
   return made;
 }
@@ -195,7 +195,7 @@ function showSubscriptions() {
     return row([
       [each.name], [mark], [BOUNDS[each.pending_is] + count(each.pending), each.pending ? "number lagging" : "number"],
       [bytes, "number"], [time(each.oldest_pending_s), "number"], [rate(each.rate), "number"],
-      [count(each.gaps), "number"], [count(each.unacknowledged), "number"], [each.topic], [each.at],
+      [each.last_gap ? gapButton(each) : count(each.gaps), "number"], [count(each.unacknowledged), "number"], [each.topic], [each.at],
       [each.condition || "everything", "code"],
     ]);
   }));
@@ -203,6 +203,32 @@ function showSubscriptions() {
   $("unlisted").textContent = unlisted ? `${count(unlisted)} more: gapless subscriptions lists all.` : "";
   if (!shown.length) $("unlisted").textContent = "There are no named subscriptions here.";
   $("why-names").replaceChildren(...shown.map((each) => element("option", each.name)));
+}
+
+// --- a gap: how to fill it from a lake ------------------------------------------------------------
+
+const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+function gapButton(each) {
+  const button = element("button", `${count(each.gaps)}: fill`, "small");
+  button.title = `How to get back what ${each.name} was told to be lost`;
+  button.dataset.gap = `${each.at} ${each.name}`;
+  button.setAttribute("aria-controls", "gap");
+  return button;
+}
+
+// The rows are drawn anew each second, so that a click is heard at the table.
+function showGap(event) {
+  const key = event.target.dataset.gap;
+  const each = key && subscriptions().find((one) => `${one.at} ${one.name}` === key);
+  if (!each) return;
+  const lost = each.last_gap.match(/"start": (\d+), "end": (\d+)/);
+  const when = (tick) => new Date(Number(BigInt(tick) >> 10n) / 1000).toISOString().replace("T", " ").slice(0, 23);
+  $("gap-about").textContent = `The last gap that ${each.name} was told: events published from ${when(lost[1])} to ${when(lost[2])} UTC.`;
+  $("gap-command").textContent = ["gapless pipeline replay", quote(each.topic), ...(each.condition ? [quote(each.condition)] : []),
+    "--lake LAKE --url", quote(memory.now[each.at].url), "--gap", quote(each.last_gap)].join(" ");
+  $("gap").hidden = false;
+  $("gap-command").focus();
 }
 
 function select(name) {
@@ -388,6 +414,8 @@ $("tail-where").addEventListener("input", checkCondition);
 $("tail-topic").addEventListener("change", checkCondition);
 $("tail-form").addEventListener("submit", watchTail);
 $("publish").addEventListener("submit", publish);
+$("subscription-rows").addEventListener("click", showGap);
+$("gap-close").addEventListener("click", () => { $("gap").hidden = true; });
 $("knowledge-pubend").addEventListener("change", watchKnowledge);
 $("knowledge-broker").addEventListener("change", watchKnowledge);
 $("why-form").addEventListener("submit", explainWay);
