@@ -44,6 +44,8 @@ def test_timestamps_and_bytes_are_shown_as_conditions_write_them_and_under_a_mar
     assert shown == {"at": {"timestamp": "2026-11-17T09:00:00Z"}, "raw": {"bytes": "AP8="}}
     [(back, _)] = json_events(StringIO(json.dumps(shown)), "")
     assert back == event.attributes
+    [(_, body)] = json_events(StringIO(json.dumps(shown)), "at")
+    assert json.loads(body) == shown["at"]
     with pytest.raises(EventError, match="line 2: 'noon' is no timestamp"):
         list(json_events(StringIO('{}\n{"at": {"timestamp": "noon"}}'), ""))
 

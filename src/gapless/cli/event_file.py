@@ -20,7 +20,7 @@ import tempfile
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from gapless.client.json_values import from_json
+from gapless.client.json_values import from_json, to_json
 from gapless.core.errors import EventError, UsageError
 from gapless.core.timestamps import parse_timestamp
 
@@ -127,8 +127,9 @@ def body_of(value: Any, number: int, field: str) -> bytes:
     if value is None:
         return b""
     try:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        return text.encode()
+        if isinstance(value, str):
+            return value.encode()
+        return json.dumps(to_json({"": value})[""], ensure_ascii=False).encode()
     except UnicodeEncodeError:
         problem = f"line {number}: {field!r} is text that has no UTF-8"
         raise EventError(problem, CORRECT) from None
