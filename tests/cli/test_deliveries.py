@@ -6,6 +6,7 @@ import json
 import math
 from base64 import b64decode
 from contextlib import AsyncExitStack
+from datetime import datetime, timedelta, timezone
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,20 @@ GAP = Gap(TOPIC, PUBEND, Span(3, 9))
 def test_for_people_an_event_and_a_gap_are_a_line_each() -> None:
     assert show(EVENT) == r"t/0 7  a=1 s='x'  b'\xff!'"
     assert show(GAP) == "gap: t/0 [3,9) was missed"
+
+
+def test_timestamps_and_bytes_are_shown_as_conditions_write_them_and_under_a_mark_in_json() -> None:
+    moment = datetime(2026, 11, 17, 10, tzinfo=timezone(timedelta(hours=1)))
+    event = EVENT._replace(attributes={"at": moment, "raw": b"\x00\xff"}, body=b"")
+    assert show(event) == "t/0 7  at=TIMESTAMP '2026-11-17T09:00:00Z' raw=X'00FF'"
+    shown = json.loads(show_json(event))["attributes"]
+    assert shown == {"at": {"timestamp": "2026-11-17T09:00:00Z"}, "raw": {"bytes": "AP8="}}
+    [(back, _)] = json_events(StringIO(json.dumps(shown)), "")
+    assert back == event.attributes
+    [(_, body)] = json_events(StringIO(json.dumps(shown)), "at")
+    assert json.loads(body) == shown["at"]
+    with pytest.raises(EventError, match="line 2: 'noon' is no timestamp"):
+        list(json_events(StringIO('{}\n{"at": {"timestamp": "noon"}}'), ""))
 
 
 def test_for_programs_they_are_json_objects() -> None:

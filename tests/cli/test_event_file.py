@@ -133,7 +133,15 @@ def test_which_types_were_chosen_is_told_and_they_can_be_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "field"),
-    [("int", "1.5"), ("int", str(1 << 63)), ("float", "x"), ("float", "1e999"), ("bool", "1")],
+    [
+        ("timestamp", "2026-11-17T09:00:00"),
+        ("bytes", "0"),
+        ("int", "1.5"),
+        ("int", str(1 << 63)),
+        ("float", "x"),
+        ("float", "1e999"),
+        ("bool", "1"),
+    ],
 )
 def test_a_field_that_does_not_fit_is_named_with_its_line(kind: str, field: str) -> None:
     with pytest.raises(EventError, match=f"line 2: '{field}' in the column 'a' is no {kind}"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +20,7 @@ from gapless.cli.publish import (
     take,
     until_fault,
 )
-from gapless.core.errors import EventError, UsageError
+from gapless.core.errors import EventError, FilterError, UsageError
 
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
@@ -35,6 +36,16 @@ if TYPE_CHECKING:
 def test_a_value_is_a_number_a_truth_or_text(text: str, value: object) -> None:
     found = read_value(text)
     assert (found, type(found)) == (value, type(value))
+
+
+def test_timestamps_and_bytes_are_written_as_in_conditions() -> None:
+    moment = datetime(2026, 11, 17, 9, tzinfo=UTC)
+    assert read_value("TIMESTAMP '2026-11-17T10:00:00+01:00'") == moment
+    assert read_value('{"timestamp": "2026-11-17T09:00:00Z"}') == moment
+    assert read_value("X'00ff'") == b"\x00\xff"
+    assert read_value("2026-11-17T09:00:00Z") == "2026-11-17T09:00:00Z", "text is not guessed"
+    with pytest.raises(FilterError, match="a time without a time zone"):
+        read_value("TIMESTAMP '2026-11-17T10:00:00'")
 
 
 def test_pairs_are_split_at_the_first_equals_sign() -> None:

@@ -43,6 +43,10 @@ TABLE = pa.table(
             [None if i % 3 else f"ü{i}" * 20 for i in range(COUNT)], pa.large_string()
         ),
         "nothing": pa.nulls(COUNT),
+        "at": pa.array([None if i % 5 == 0 else 1_000 * i for i in range(COUNT)], pa.int64()).cast(
+            pa.timestamp("ms", "UTC")
+        ),
+        "digest": pa.array([bytes([i % 256, 255]) for i in range(COUNT)], pa.large_binary()),
         "text": pa.array([f"body {i}" for i in range(COUNT)]),
     }
 )

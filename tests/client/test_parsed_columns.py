@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ VALUES = st.one_of(
     st.floats(allow_nan=False),
     st.text(max_size=40),
     st.sampled_from(["x" * 31, "x" * 32, "y" * 255, "é" * 200, "z" * 70_000]),
+    st.datetimes(timezones=st.just(UTC)),
+    st.sampled_from([b"", b"\xff", b"x" * 255, b"x" * 70_000]),
 )
 NAMES = st.one_of(st.sampled_from(["a", "b", "price", "n" * 40]), st.text(min_size=1, max_size=8))
 EVENTS = st.tuples(

@@ -8,12 +8,22 @@ way to share out the text.
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gapless.filters import syntax
-from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings
+from gapless.filters.constraint import (
+    Booleans,
+    ByteStrings,
+    Missing,
+    Numbers,
+    Present,
+    Strings,
+    Timestamps,
+)
+from gapless.filters.constraint import admits as constraint_admits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +65,7 @@ def truth(condition: Any, attributes: Mapping[str, Value]) -> int:
 
 
 def compare(sign: str, left: Any, right: Any) -> int:
-    for kind in (bool, str, (int, float)):
+    for kind in (bool, str, (int, float), datetime, bytes):
         if isinstance(left, kind) and isinstance(right, kind):
             break
         if isinstance(left, kind) or isinstance(right, kind):
@@ -66,7 +76,7 @@ def compare(sign: str, left: Any, right: Any) -> int:
         return UNKNOWN
     one: Any = left
     other: Any = right
-    if not isinstance(one, str):
+    if not isinstance(one, str | datetime | bytes):
         if math.isnan(one) or math.isnan(other):
             return UNKNOWN
         one, other = _rank(one), _rank(other)
@@ -180,3 +190,7 @@ def admits(constraint: Constraint, value: Value | None) -> bool:
             return number and constraint.admits(value)  # type: ignore[arg-type]  # mypy: number
         case Strings():
             return isinstance(value, str) and constraint.admitting()(value)
+        case Timestamps():
+            return isinstance(value, datetime) and constraint_admits(constraint, value)
+        case ByteStrings():
+            return isinstance(value, bytes) and constraint_admits(constraint, value)

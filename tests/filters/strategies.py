@@ -3,15 +3,18 @@
 Names and literals come from small pools, and the values of events from the same pools and their
 neighbours: a random event meets a random condition often enough to test both outcomes. The nasty
 ones are in the pools too: NaN, infinities, -0.0, 2^53 and its neighbour, the ends of 64 bits, the
-empty string, NUL, the last code point, wildcards and quotes as plain text.
+empty string, NUL, the last code point, wildcards and quotes as plain text, the first and the last
+moment, neighbouring microseconds, moments in other time zones, bytes that look like strings.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
+from gapless.core.timestamps import EPOCH, FIRST, LAST, MICROSECOND
 from gapless.filters.build import calculated, chained, one_of, opposite
 from gapless.filters.parse import parse
 from gapless.filters.show import show
@@ -43,6 +46,13 @@ STRINGS = (
     *("", "a", "b", "ab", "abc", "abcab", "ac", "b%", "b_", "it's", "é", "😀x"),
     *("a\0", "a\0\0", "a\U0010ffff", "\U0010ffff", "\ud7ff", "1", "TRUE"),
 )
+MOMENTS = (
+    *(EPOCH, EPOCH + MICROSECOND, EPOCH - MICROSECOND, EPOCH + 3 * MICROSECOND),
+    *(FIRST, FIRST + MICROSECOND, LAST - MICROSECOND, LAST),
+    *(datetime(2026, 11, 17, 9, tzinfo=UTC), datetime(2255, 6, 5, 23, 47, 34, 740992, UTC)),
+    datetime(2255, 6, 5, 23, 47, 34, 740993, UTC),  # 2^53 microseconds, and one more
+)
+BYTES = (b"", b"\0", b"a", b"a\0", b"a\0\0", b"ab", b"b", b"\xff", b"\xff\xff", b"1")
 PATTERNS = (
     "",
     "%",
@@ -84,14 +94,30 @@ def texts() -> st.SearchStrategy[str]:
     )
 
 
+def moments() -> st.SearchStrategy[datetime]:
+    return st.one_of(
+        st.sampled_from(MOMENTS),
+        st.integers(-4, 4).map(lambda some: EPOCH + some * MICROSECOND),
+        st.datetimes(timezones=st.just(UTC)),
+    )
+
+
+def byte_strings() -> st.SearchStrategy[bytes]:
+    return st.one_of(st.sampled_from(BYTES), st.binary(max_size=3))
+
+
 def literals() -> st.SearchStrategy[Value]:
-    return st.one_of(literal_numbers(), texts(), st.booleans())
+    known = st.one_of(literal_numbers(), texts(), st.booleans())
+    return st.one_of(known, known, moments(), byte_strings())
 
 
 def values() -> st.SearchStrategy[Value]:
     """What an attribute may hold, beyond what a literal can write."""
     odd = st.sampled_from([float("nan"), float("inf"), float("-inf"), 10**30, -(10**30)])
-    return st.one_of(literals(), literals(), literals(), odd)
+    east = st.sampled_from(MOMENTS[:2]).map(
+        lambda one: one.astimezone(timezone(timedelta(hours=2)))
+    )
+    return st.one_of(literals(), literals(), literals(), odd, east)
 
 
 def attribute_maps() -> st.SearchStrategy[dict[str, Value]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gapless.client.json_values import from_json
 from gapless.core.errors import FilterError
 from gapless.filters import Filter
 from gapless.filters.evaluate import compile_condition
@@ -50,7 +51,7 @@ def test_conditions_have_the_truth_that_the_page_says(
     condition: str, attributes: str, result: str
 ) -> None:
     parsed = Filter.parse(condition)
-    event = json.loads(attributes)
+    event = from_json(json.loads(attributes))
     assert WORDS[compile_condition(parsed.condition)(event)] == result
     assert parsed.matches(event) == (result == "TRUE")
     assert Filter.parse(str(parsed)) == parsed

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.client.columns import attributes_column
+from gapless.client.columns import VALUE, attributes_column
 from gapless.core.errors import UsageError
+from gapless.core.timestamps import EPOCH, LAST
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
 from gapless.pipelines import match as matching
@@ -34,6 +35,7 @@ VALUES = st.one_of(
     st.integers(-2, 2),
     st.floats(allow_nan=False, width=32),
     st.sampled_from(["", "x", "xy", "1"]),
+    st.sampled_from([EPOCH, LAST, b"", b"x"]),
 )
 CONDITIONS = (
     "",
@@ -43,6 +45,8 @@ CONDITIONS = (
     "b LIKE 'x%' OR c",
     "a BETWEEN -1 AND 2 AND b IS NOT NULL",
     "c = FALSE OR a + 1 > 2",
+    "a >= TIMESTAMP '1970-01-01T00:00:00Z' OR b <> X''",
+    "a IN (TIMESTAMP '1970-01-01T00:00:00Z', X'78')",
 )
 
 
@@ -88,7 +92,7 @@ def with_dictionaries(maps: Any) -> Any:
         maps.offsets,
         pa.DictionaryArray.from_arrays(names.indices, more),
         pa.StructArray.from_arrays(
-            [*fields[:3], fields[3].dictionary_encode()], ["bool", "int", "float", "text"]
+            [*fields[:3], fields[3].dictionary_encode(), *fields[4:]], VALUE.names
         ),
     )
 

@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 import gapless
+from gapless.core.timestamps import EPOCH
 from gapless.pipelines.table_archive import (
     DeltaEvents,
     EventTable,
@@ -28,6 +29,7 @@ from tests.test_sync import broker_in_a_thread
 if TYPE_CHECKING:
     from pathlib import Path
 
+MORE = {"at": EPOCH, "raw": b"\x00\xff"}
 FORMATS = {"delta": DeltaEvents, "iceberg": IcebergEvents}
 KILLED = """
 import os, signal, sys
@@ -67,7 +69,7 @@ def test_a_table_has_each_event_once_wherever_its_archive_is_killed(
         receipts = client.publish_many("t", [(event, b"x") for event in events])
         assert archive_table(log, table, "archive", told.append) == 50
         assert [each.events for each in told] == [50]
-        more: list[dict[str, Any]] = [{"i": i / 2, "desk": "x"} for i in range(30)]
+        more: list[dict[str, Any]] = [{"i": i / 2, "desk": "x", **MORE} for i in range(30)]
         receipts += client.publish_many("t", [(event, b"y") for event in more])
         arguments = [sys.executable, "-c", KILLED, url, str(root), kind, stage]
         assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
@@ -79,6 +81,10 @@ def test_a_table_has_each_event_once_wherever_its_archive_is_killed(
     assert sorted(filter(None, rows["i_float"].to_pylist())) == [i / 2 for i in range(1, 30)]
     assert rows["symbol"].null_count == 30
     assert rows["desk"].null_count == 50
+    assert {name: rows[name].to_pylist().count(value) for name, value in MORE.items()} == {
+        "at": 30,
+        "raw": 30,
+    }
 
 
 def test_the_command_makes_tables_and_refuses_what_it_does_not_do(tmp_path: Path) -> None:

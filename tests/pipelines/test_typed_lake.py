@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import gapless
 from gapless.client.columns import SCHEMA, attributes_column
+from gapless.core.timestamps import EPOCH, LAST
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
 from gapless.pipelines import lake_schema
@@ -37,9 +38,18 @@ VALUES = st.one_of(
     st.integers(-(1 << 63), (1 << 63) - 1),
     st.floats(allow_nan=False),
     st.sampled_from(["", "x", "é"]),
+    st.sampled_from([EPOCH, LAST, b"", b"x"]),
 )
 NAMES = st.sampled_from(["a", "A", "b", "tick", "a_int", "", "x.y", "published_date"])
-CONDITIONS = ("", "a = 1", "a IS NULL", "b > 0.5 OR a LIKE 'x%'", '"tick" = TRUE', "A <> b")
+CONDITIONS = (
+    "",
+    "a = 1",
+    "a IS NULL",
+    "b > 0.5 OR a LIKE 'x%'",
+    '"tick" = TRUE',
+    "A <> b",
+    "a > TIMESTAMP '1969-12-31T00:00:00Z' OR b = X'78'",
+)
 
 
 def batch_of(events: list[Attributes]) -> Any:

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 from gapless.client import columns as module
 from gapless.client.columns import flatten
 from gapless.core.events import EventRun
+from gapless.core.timestamps import EPOCH, LAST
 from gapless.spark.attribute_types import from_flat, from_values
 from gapless.wire.events import encode_event
 
@@ -52,6 +53,7 @@ VALUES = st.one_of(
     st.sampled_from([0, 127, 128, -128, -129, 32767, 32768, 1 << 31, -(1 << 31), (1 << 63) - 1]),
     st.floats(allow_nan=False, width=32),
     st.text(max_size=5),
+    st.sampled_from([EPOCH, LAST, b"", b"\x00\xff"]),
     st.sampled_from(["2026-01-31", "1.25", "1.255", "base64:AAE=", "base64:?", "[1, 2]", "[1.5]"]),
 )
 

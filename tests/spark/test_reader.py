@@ -246,6 +246,15 @@ def test_what_the_sink_writes_the_source_reads_back_with_its_type(
     table.write.format("gapless").options(url=broker.url, topic="back").mode("append").save()
     read = gapless.spark.read_log(spark, broker.url, "back", schema=NESTED, mode="FAILFAST")
     assert read.orderBy("n").collect() == table.orderBy("n").collect()
+    seen = gapless.spark.read_log(
+        spark,
+        broker.url,
+        "back",
+        where="at < TIMESTAMP '9999-01-01T00:00:00Z' AND raw = X'00FF'",
+        attributesAs="typed",
+    )
+    [found] = seen.select("attributes.at.timestamp", "attributes.raw.bytes").collect()
+    assert tuple(found) == (at, b"\0\xff")
     # And what was read can be written again, by JSON: nothing changes on the way.
     again = gapless.spark.read_log(spark, broker.url, "back", where="n = 1")
     again.write.format("gapless").options(url=broker.url, topic="back").mode("append").save()

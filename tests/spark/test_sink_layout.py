@@ -54,12 +54,12 @@ def test_each_type_becomes_what_is_documented() -> None:
     us = 1_769_860_800_000_005
     (event,) = publish(ddl, [(*row, date(2026, 1, 31), Decimal(10**17))])
     wanted: dict[str, Any] = {"b": True, "i1": 1, "i2": 2, "i4": 3, "i8": 1 << 60}
-    wanted |= {"f4": 0.5, "f8": 0.1, "s": "é", "at": us, "local": us}
+    wanted |= {"f4": 0.5, "f8": 0.1, "s": "é", "at": instant, "local": us}
     wanted |= {"day": "2026-01-31", "whole": 10**17}
     assert event == ("t", wanted, b"")
     ddl = "d decimal(10,2), raw binary, tags array<string>, deep struct<a: int>, m map<string,int>"
     (event,) = publish(ddl, [(Decimal("1.50"), b"\0", ["a"], {"a": None}, [("k", 1)])])
-    wanted = {"d": "1.50", "raw": "base64:AA==", "tags": '["a"]', "deep": '{"a":null}'}
+    wanted = {"d": "1.50", "raw": b"\0", "tags": '["a"]', "deep": '{"a":null}'}
     assert event == ("t", {**wanted, "m": '{"k":1}'}, b"")
     event = publish("b boolean", [(True,)])[0]
     assert event[1]["b"] is True

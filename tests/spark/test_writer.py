@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
+from gapless.core.timestamps import EPOCH, MICROSECOND
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -47,8 +49,9 @@ def test_rows_of_all_partitions_are_published_in_their_order_with_nulls_left_out
     )
     write(rows, broker, topic=topic)
     price = [{"price": i / 4} if i % 2 == 0 else {} for i in range(100)]
+    at = [EPOCH + i * MICROSECOND for i in range(100)]
     assert published(broker, topic) == [
-        ({"i": i, **price[i], "name": f"n{i % 3}", "lucky": i == 7, "at": i}, str(i).encode())
+        ({"i": i, **price[i], "name": f"n{i % 3}", "lucky": i == 7, "at": at[i]}, str(i).encode())
         for i in range(100)
     ]
 

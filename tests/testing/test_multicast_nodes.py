@@ -113,7 +113,7 @@ class Customer:
             case Deliveries(ticks=ticks, events=events, through=through):
                 for tick, each in zip(ticks, decode_attributes(events), strict=True):
                     assert tick == self.position, "an event is missing, or comes twice"
-                    assert self.log.setdefault(tick, int(each["i"])) == each["i"], "two orders"
+                    assert self.log.setdefault(tick, int(str(each["i"]))) == each["i"], "two orders"
                     self.position = through
                 assert self._connection is not None
                 self._connection.send(Consumed(len(ticks)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
@@ -67,6 +68,7 @@ from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.roster_messages import Roster, RosterEntry, RosterQuery, Strike
 from gapless.core.ticks import Span, Tick
+from gapless.core.timestamps import FIRST, LAST
 from gapless.core.topic_messages import (
     AlterTopic,
     CreateTopic,
@@ -120,7 +122,23 @@ EXTREMES = encode_event(
     {"low": INTEGER_MIN, "high": INTEGER_MAX, "inf": float("inf"), "text": "Łódź 🦉"}
 )
 
-EVENTS: dict[str, bytes] = {"plain": PLAIN, "trade": TRADE, "extremes": EXTREMES}
+MOMENTS = encode_event(
+    {
+        "second": datetime(2026, 11, 17, 9, tzinfo=UTC),
+        "microsecond": datetime(2026, 11, 17, 10, 0, 0, 1, timezone(timedelta(hours=1))),
+        "first": FIRST,
+        "last": LAST,
+        "digest": b"\x00\xff",
+        "empty": b"",
+    }
+)
+
+EVENTS: dict[str, bytes] = {
+    "plain": PLAIN,
+    "trade": TRADE,
+    "extremes": EXTREMES,
+    "timestamps and bytes": MOMENTS,
+}
 
 LINK_MESSAGES: dict[str, Message] = {
     "hello of a client": Hello(version=1, version_min=1),
@@ -293,6 +311,8 @@ values = (
     | st.integers(INTEGER_MIN, INTEGER_MAX)
     | st.floats(allow_nan=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+    | st.datetimes(timezones=st.just(UTC)).map(lambda moment: moment.replace(fold=0))
+    | st.binary(max_size=20)
 )
 attributes: st.SearchStrategy[Attributes] = st.dictionaries(names, values, max_size=6)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.core.attribute_table import BOOL, BYTES, FLOAT, INT, MISSING, TEXT, TIMESTAMP
 from gapless.core.errors import WireError
 from gapless.core.events import EventBatch
 from gapless.core.identity import PublisherName
+from gapless.core.timestamps import to_microseconds
 from gapless.wire import attribute_rows, parse
 from gapless.wire.attribute_rows import AttributeRows, check_plain
 from gapless.wire.events import check_events, decode_attributes, encode_event
@@ -24,7 +26,15 @@ if TYPE_CHECKING:
     from gapless.core.attribute_table import AttributeTable
     from gapless.core.events import Value
 
-KINDS = {bool: BOOL, int: INT, float: FLOAT, str: TEXT, type(None): MISSING}
+KINDS = {
+    bool: BOOL,
+    int: INT,
+    float: FLOAT,
+    str: TEXT,
+    type(None): MISSING,
+    datetime: TIMESTAMP,
+    bytes: BYTES,
+}
 FEED = PublisherName("feed")
 GOOD = encode_event({"a": 1, "price": 2.5, "s": "tëxt", "t": True}, b"body", FEED, 7)
 
@@ -34,6 +44,9 @@ def value_at(located: AttributeTable, row: int, event: int) -> Value | None:
     if kind == TEXT:
         start, length = located.starts[row, event], located.lengths[row, event]
         return located.data[start : start + length].tobytes().decode()
+    if kind == BYTES:
+        start, length = located.starts[row, event], located.lengths[row, event]
+        return located.data[start : start + length].tobytes()
     return None if kind == MISSING else float(number)
 
 
@@ -45,6 +58,8 @@ def check_located(encoded: list[bytes], names: tuple[str, ...]) -> None:
         for row, name in enumerate(names):
             value = attributes.get(name)
             assert located.kinds[row, event] == KINDS[type(value)]
+            if isinstance(value, datetime):
+                value = to_microseconds(value)
             expected = float(value) if isinstance(value, int | float) else value
             found = value_at(located, row, event)
             assert found == expected or (found != found and math.isnan(expected))  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gapless.client.columns import KINDS as KINDS_OF_VALUE
 from gapless.client.columns import VALUE
 from gapless.core.errors import EventError
 from gapless.core.events import EventBatch
@@ -26,12 +28,28 @@ VALUES: dict[str, Any] = {
     "small": st.integers(-300, 300),
     "f": st.floats(allow_nan=False),
     "t": st.text(max_size=40),
+    "at": st.datetimes(timezones=st.just(UTC)),
+    "raw": st.binary(max_size=40),
 }
-KINDS = {"b": pa.bool_(), "i": pa.int64(), "small": pa.int64(), "f": pa.float64(), "t": pa.string()}
+KINDS = {
+    "b": pa.bool_(),
+    "i": pa.int64(),
+    "small": pa.int64(),
+    "f": pa.float64(),
+    "t": pa.string(),
+    "at": pa.timestamp("us", "UTC"),
+    "raw": pa.binary(),
+}
 ROW = st.fixed_dictionaries({name: st.none() | value for name, value in VALUES.items()})
 MAP = st.dictionaries(
     st.text(min_size=1, max_size=5),
-    st.none() | st.booleans() | INT64 | st.floats(allow_nan=False) | st.text(max_size=300),
+    st.none()
+    | st.booleans()
+    | INT64
+    | st.floats(allow_nan=False)
+    | st.text(max_size=300)
+    | st.datetimes(timezones=st.just(UTC))
+    | st.binary(max_size=300),
     max_size=20,
 )
 
@@ -64,7 +82,7 @@ def test_columns_give_the_events_that_rows_give(rows: list[tuple[Any, bytes | No
 
 @given(st.lists(st.none() | MAP, min_size=1, max_size=10), st.integers(0, 9))
 def test_a_map_gives_attributes_of_any_names_and_types(rows: list[Any], skipped: int) -> None:
-    fields = dict(zip((bool, int, float, str), (field.name for field in VALUE), strict=True))
+    fields = dict(zip(KINDS_OF_VALUE, (field.name for field in VALUE), strict=True))
     maps = pa.array(
         [
             None
@@ -81,6 +99,12 @@ def test_a_map_gives_attributes_of_any_names_and_types(rows: list[Any], skipped:
 def test_a_column_counts_before_an_entry_of_the_map_with_its_name() -> None:
     maps = pa.array([[("a", 1), ("b", 2)]], pa.map_(pa.string(), pa.int64()))
     assert read(EventColumns(1, {"a": pa.array(["x"])}, maps)) == [({"a": "x", "b": 2}, b"")]
+
+
+def test_a_timestamp_beyond_the_year_9999_is_refused() -> None:
+    beyond = pa.array([1 << 60], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    with pytest.raises(EventError, match="a timestamp is beyond the years 1 to 9999"):
+        read(EventColumns(1, {"at": beyond}))
 
 
 def test_large_columns_are_encoded_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from itertools import repeat
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from gapless.core.errors import EventError, GaplessError, WireError
 from gapless.core.events import Event, EventBatch
 from gapless.core.identity import PubendName, PublisherName, TopicName
 from gapless.core.ticks import Tick
+from gapless.core.timestamps import FIRST
 from gapless.wire.events import (
     ATTRIBUTE_COUNT_MAX,
     NAME_BYTES_MAX,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from gapless.core.events import Attributes
 
 pack = msgspec.msgpack.encode
+EAST = timezone(timedelta(hours=2))
 PLACE = (TopicName("trades"), PubendName("trades/0"), Tick(5))
 
 READERS: list[Callable[[bytes], object]] = [
@@ -63,10 +66,17 @@ def test_an_event_comes_out_as_it_went_in(
     assert kinds == [type(value) for value in given_attributes.values()]
 
 
+def test_a_moment_comes_out_in_utc_wherever_it_was_written() -> None:
+    [decoded] = decode_attributes(
+        EventBatch((encode_event({"at": datetime(2026, 11, 17, 11, 0, 0, 7, EAST)}),))
+    )
+    assert repr(decoded["at"]) == repr(datetime(2026, 11, 17, 9, 0, 0, 7, UTC))
+
+
 def test_nan_and_infinities_are_values() -> None:
     encoded = encode_event({"nan": math.nan, "low": -math.inf, "high": math.inf})
     [decoded] = decode_attributes(EventBatch((encoded,)))
-    assert math.isnan(float(decoded["nan"]))
+    assert math.isnan(float(str(decoded["nan"])))
     assert (decoded["low"], decoded["high"]) == (-math.inf, math.inf)
 
 
@@ -108,7 +118,13 @@ WRONG_ATTRIBUTES: list[tuple[dict[Any, Any], str]] = [
     ({"good": 1, "bad": None}, "'bad' is of type NoneType"),
     ({"bad": [1]}, "'bad' is of type list"),
     ({"bad": {"x": 1}}, "'bad' is of type dict"),
-    ({"bad": b"x"}, "'bad' is of type bytes"),
+    ({"bad": bytearray(b"x")}, "'bad' is of type bytearray"),
+    (
+        {"bad": datetime(2026, 11, 17)},  # noqa: DTZ001 - on purpose
+        "'bad' is a time without a time zone. Give it a time zone",
+    ),
+    ({"bad": FIRST.replace(tzinfo=EAST)}, "'bad' is beyond the years 1 to 9999 of UTC"),
+    ({"bad": date(2026, 11, 17)}, "'bad' is of type datetime.date"),
     ({"bad": Decimal("1.5")}, "'bad' is of type decimal.Decimal"),
     ({"bad": numpy.float64(1.5)}, r"'bad' is of type numpy\.float64.*item\(\)"),
     ({"bad": 2**63}, "'bad' is beyond 64 bits"),
@@ -214,11 +230,14 @@ HOSTILE = {
     "a list as attributes": pack([[1]]),
     "a null": pack([{"a": None}]),
     "a nested map": pack([{"a": {"b": 1}}]),
-    "bytes as a value": pack([{"a": b"x"}]),
+    "a null beside bytes": pack([{"a": b"x", "b": None}]),
+    "a number beyond 63 bits beside bytes": pack([{"a": b"x", "b": 2**63}]),
     "a number as a name": pack([{1: 1}]),
     "unsigned beyond 63 bits": pack([{"a": 2**63}]),
     "an extension": pack([{"a": msgspec.msgpack.Ext(5, b"x")}]),
-    "a timestamp": b"\x91\x81\xa1a\xd6\xff\x00\x00\x00\x00",
+    "half a timestamp": b"\x91\x81\xa1a\xd6\xff\x00\x00\x00",
+    "a timestamp beyond all": b"\x91\x81\xa1a\xc7\x0c\xff" + b"\x00" * 4 + b"\x7f" * 8,
+    "a timestamp of too many nanoseconds": b"\x91\x81\xa1a\xd7\xff" + b"\xff" * 8,
     "a name that is no UTF-8": b"\x91\x81\xa1\xff\x01",
     "a value that is no UTF-8": b"\x91\x81\xa1a\xa1\xff",
     "a huge map": b"\x91\xdf\xff\xff\xff\xff\xa1a\x01",

@@ -59,7 +59,7 @@ def test_golden_bytes_still_decode_to_the_samples() -> None:
     golden = dict(zip(lines[::2], (bytes.fromhex(line) for line in lines[1::2]), strict=True))
     for name, message in MESSAGES.items():
         assert CODEC.decode(golden[f"message: {name}"]) == message
-    assert len(check_events(EventBatch.join(golden[f"event: {name}"] for name in EVENTS))) == 3
+    assert len(check_events(EventBatch.join(golden[f"event: {name}"] for name in EVENTS))) == 4
     [payload] = Unframer().feed(golden["frame: ping"])
     assert CODEC.decode(payload) == Ping(5)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from gapless.core.errors import WireError
 from gapless.core.events import EventBatch
+from gapless.core.timestamps import EPOCH, FIRST, LAST, MICROSECOND
 from gapless.filters import sieve
 from gapless.wire import survey as module
 from gapless.wire.events import decode_attributes, encode_event
@@ -28,6 +30,10 @@ VALUES = st.one_of(
     st.floats(allow_nan=False),
     st.text(max_size=40),
     st.sampled_from(["x" * 31, "x" * 32, "y" * 255, "é" * 200]),
+    st.datetimes(timezones=st.just(UTC)),
+    st.sampled_from([EPOCH, EPOCH + MICROSECOND, EPOCH - MICROSECOND, FIRST, LAST]),
+    st.binary(max_size=40),
+    st.sampled_from([b"x" * 255, b"x" * 256]),
 )
 NAMES = st.one_of(st.sampled_from([*WANTED, "b", "aa"]), st.text(min_size=1, max_size=8))
 
@@ -62,6 +68,7 @@ def test_events_are_surveyed_as_they_decode(rows: list[dict[str, Value]], names:
 def test_kinds_are_numbered_as_a_sieve_has_them() -> None:
     ours = module.NOTHING, module.BOOLEAN, module.NUMBER, module.WORDS
     assert ours == (sieve.NOTHING, sieve.BOOLEAN, sieve.NUMBER, sieve.TEXT)
+    assert (module.MOMENT, module.OCTETS) == (sieve.TIMESTAMP, sieve.BYTES)
 
 
 def test_of_a_name_that_occurs_twice_the_last_counts() -> None:

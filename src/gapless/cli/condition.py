@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -87,9 +88,10 @@ def attributes_of(line: str, number: int) -> Attributes:
     """The attributes on one line; a usage error that names the line if there are none."""
     read = read_line(number, line)
     for name, value in read.items():
-        if not isinstance(value, bool | int | float | str | None):
+        if not isinstance(value, bool | int | float | str | datetime | bytes | None):
             raise typer.BadParameter(
-                f"line {number}: attribute {name!r} must be a boolean, number, string or null"
+                f"line {number}: attribute {name!r} must be a boolean, number, string, timestamp, "
+                "bytes or null"
             )
     return {name: value for name, value in read.items() if value is not None}
 

@@ -14,6 +14,7 @@ from gapless.client.errors import SubscriptionInterruptedError
 from gapless.client.json_values import delivery_fields
 from gapless.core.errors import GaplessError, UsageError
 from gapless.core.events import Event
+from gapless.filters.show import show_attribute
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -203,7 +204,7 @@ def show(item: Delivery) -> str:
         return visible(f"nothing else of {item.pubend or item.topic} below {item.through}")
     if isinstance(item, Gap):
         return visible(f"gap: {item.pubend} {item.span} was missed")
-    pairs = " ".join(f"{key}={value!r}" for key, value in item.attributes.items())
+    pairs = " ".join(f"{key}={show_attribute(value)}" for key, value in item.attributes.items())
     body = f"  {item.body!r}" if item.body else ""
     return visible(f"{item.pubend} {item.tick}  {pairs}{body}")
 

@@ -20,18 +20,22 @@ import tempfile
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from gapless.client.json_values import from_json
+from gapless.client.json_values import from_json, to_json
 from gapless.core.errors import EventError, UsageError
+from gapless.core.timestamps import parse_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from datetime import datetime
     from pathlib import Path
 
     from gapless.core.events import Attributes, Value
 
 Found = tuple["Attributes", bytes]
 
-TYPES = ("bool", "int", "float", "text")
+TYPES = ("bool", "int", "float", "text", "timestamp", "bytes")
+"""What a column may be. A timestamp and bytes are never guessed: to be asked for."""
+
 INTEGER = re.compile(r"-?(0|[1-9][0-9]*)\Z")
 NUMBER = re.compile(r"(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?|NaN|-?Infinity)\Z")
 LENIENT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\Z")
@@ -123,8 +127,9 @@ def body_of(value: Any, number: int, field: str) -> bytes:
     if value is None:
         return b""
     try:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        return text.encode()
+        if isinstance(value, str):
+            return value.encode()
+        return json.dumps(to_json({"": value})[""], ensure_ascii=False).encode()
     except UnicodeEncodeError:
         problem = f"line {number}: {field!r} is text that has no UTF-8"
         raise EventError(problem, CORRECT) from None
@@ -150,7 +155,10 @@ def read_line(number: int, line: str) -> dict[str, Any]:
         raise EventError(f"line {number} is not JSON: {error}", CORRECT) from None
     if not isinstance(found, dict):
         raise EventError(f"line {number} is no JSON object", "Write one object a line.")
-    return from_json(found)
+    try:
+        return from_json(found)
+    except EventError as error:
+        raise EventError(f"line {number}: {error.problem}", error.remedy) from None
 
 
 class DoubleError(Exception):
@@ -318,9 +326,25 @@ def as_float(text: str) -> float | None:
     return number if math.isfinite(number := float(text)) else None
 
 
+def as_timestamp(text: str) -> datetime | None:
+    try:
+        return parse_timestamp(text.strip())
+    except ValueError:
+        return None
+
+
+def as_bytes(text: str) -> bytes | None:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return None
+
+
 CONVERTED: dict[str, Callable[[str], Value | None]] = {
     "bool": as_bool,
     "int": as_int,
     "float": as_float,
     "text": lambda text: text,
+    "timestamp": as_timestamp,
+    "bytes": as_bytes,
 }

@@ -9,6 +9,7 @@ import stat
 import sys
 import time
 from contextlib import AsyncExitStack, contextmanager
+from datetime import datetime
 from itertools import islice
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -18,6 +19,7 @@ import typer
 from gapless.cli.connection import URL, Url, connected
 from gapless.cli.event_file import EventFileTable, is_table, json_events, open_file, read_types
 from gapless.cli.terminal import say, visible
+from gapless.client.json_values import from_json
 from gapless.core.errors import EventError, UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +52,8 @@ def publish(
     types: Annotated[
         str,
         typer.Option(
-            metavar="NAME=TYPE,…", help="The types of .csv columns: bool, int, float, text."
+            metavar="NAME=TYPE,…",
+            help="The types of .csv columns: bool, int, float, text, timestamp, bytes (in hex).",
         ),
     ] = "",
     name: Annotated[
@@ -226,7 +229,7 @@ def take(
     size = 0
     for attributes, body in islice(events, count_max):
         batch.append((attributes, body))
-        texts = (value for value in attributes.values() if isinstance(value, str))
+        texts = (value for value in attributes.values() if isinstance(value, str | bytes))
         size += len(body) + sum(map(len, texts)) + sum(map(len, attributes))
         if size >= BATCH_SIZE:
             break
@@ -295,9 +298,14 @@ def read_pairs(pairs: list[str]) -> Attributes:
 
 
 def read_value(text: str) -> Value:
-    """A number, true, false, or text; JSON where it is JSON."""
+    """A number, true, false, or text; JSON where it is JSON, and TIMESTAMP '…' and X'…' as in
+    conditions."""
+    from gapless.filters.lexer import MARKED, tokenise
+
+    if MARKED.fullmatch(text):
+        return tokenise(text)[1][0]
     try:
-        value = json.loads(text)
+        value = from_json({"": json.loads(text)})[""]
     except ValueError:
         return text
-    return value if isinstance(value, bool | int | float | str) else text
+    return value if isinstance(value, bool | int | float | str | datetime | bytes) else text

@@ -11,6 +11,7 @@ from gapless.cli.connection import check_unused, credentials
 from gapless.cli.serve import DATA
 from gapless.cli.status import AdminPorts, DataOrNone, admin_of
 from gapless.cli.terminal import say, visible
+from gapless.client.json_values import to_json
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def show(found: Explanation) -> None:
     if found.event:
         say(
             f"event {found.event}"
-            + (f" {json.dumps(found.attributes)}" if found.attributes else "")
+            + (f" {json.dumps(to_json(found.attributes))}" if found.attributes else "")
         )
     for step in found.steps:
         say(f"  {visible(step.broker)}: {visible(step.what)}")

@@ -1,11 +1,11 @@
 """Columns: a batch of events as Arrow, losing nothing.
 
 Theory of operation
-    Attributes have any of four types, and the same name may have another type in the next event. So
-    they are a map from name to a struct of four nullable fields, of which exactly one is set:
-    `bool`, `int`, `float`, `text`. Nothing is converted, and every reader of Arrow and Parquet has
-    maps and structs (but not unions). Columns of few events are built from the decoded events: one
-    pass gathers names and values, and four masks make the struct.
+    Attributes have any of six types, and the same name may have another type in the next event. So
+    they are a map from name to a struct of six nullable fields, of which exactly one is set:
+    `bool`, `int`, `float`, `text`, `timestamp`, `bytes`. Nothing is converted, and every reader of
+    Arrow and Parquet has maps and structs (but not unions). Columns of few events are built from
+    the decoded events: one pass gathers names and values, and a mask a type makes the struct.
     Many events are not decoded one by one: compiled code (`wire.parse`) finds where everything
     stands, numpy picks what a column needs, and Arrow takes the memory as it is. Texts and bodies
     are copied once, next to each other. `flatten` is None for a batch that the compiled code
@@ -16,6 +16,7 @@ Cost: `python -m benchmarks ranges` has rows per second, beside decoding alone.
 
 from __future__ import annotations
 
+from datetime import datetime
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +28,12 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error.name or "", "a table of events") or error from None
 
-from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.core.attribute_table import BOOL, BYTES, FLOAT, INT, MISSING, TEXT, TIMESTAMP
 from gapless.core.errors import EventError, UsageError
 from gapless.core.events import EventBatch, EventRun
 from gapless.core.identity import PublisherName
 from gapless.core.ticks import PUBEND_BITS
+from gapless.core.timestamps import in_utc
 from gapless.wire.columnar import EventColumns, check_attribute_name
 from gapless.wire.events import decode_contents, encode_event
 
@@ -46,17 +48,25 @@ EVENTS_MIN = 500
 COPIED_BYTES_MAX = 1 << 30
 """A longer batch is decoded event by event: Arrow's offsets have 32 bits."""
 
+MOMENT = pa.timestamp("us", "UTC")
 VALUE = pa.struct(
-    [("bool", pa.bool_()), ("int", pa.int64()), ("float", pa.float64()), ("text", pa.string())]
+    [
+        ("bool", pa.bool_()),
+        ("int", pa.int64()),
+        ("float", pa.float64()),
+        ("text", pa.string()),
+        ("timestamp", MOMENT),
+        ("bytes", pa.binary()),
+    ]
 )
-KINDS = (bool, int, float, str)
+KINDS = (bool, int, float, str, datetime, bytes)
 
 SCHEMA = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
         pa.field("pubend", pa.string(), nullable=False),
         pa.field("tick", pa.int64(), nullable=False),
-        pa.field("published", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("published", MOMENT, nullable=False),
         pa.field("publisher", pa.string()),
         pa.field("sequence", pa.int64()),
         pa.field("attributes", pa.map_(pa.string(), VALUE), nullable=False),
@@ -96,7 +106,7 @@ def to_arrow(topic: str, pubends: str | Sequence[str], run: EventRun) -> Any:
 def places(run: EventRun) -> tuple[Any, Any]:
     """The columns of ticks and of their times."""
     numbers = np.frombuffer(run.ticks, "<i8")
-    return pa.array(numbers), pa.array(numbers >> PUBEND_BITS).cast(pa.timestamp("us", "UTC"))
+    return pa.array(numbers), pa.array(numbers >> PUBEND_BITS).cast(MOMENT)
 
 
 def attributes_column(maps: Sequence[Mapping[str, Any]]) -> Any:
@@ -129,7 +139,10 @@ def to_table(batches: Sequence[Any]) -> Any:
 PLACES = ("topic", "pubend", "tick", "published", "publisher", "sequence")
 """Columns of a batch that was received: the broker gives its events new places."""
 
-TABLE_REMEDY = "Cast it to bool, int64, float64 or string, or leave the column out."
+TABLE_REMEDY = (
+    "Cast it to bool, int64, float64, string, timestamp('us', 'UTC') or binary, or leave the "
+    "column out."
+)
 
 
 def event_columns(batch: Any, body: str | None) -> EventColumns:
@@ -164,12 +177,20 @@ def _attribute(name: str, column: Any) -> Any:
         return _attribute(name, column.dictionary_decode())
     if types.is_boolean(kind):
         return column
+    if types.is_timestamp(kind) and kind.tz is None:
+        remedy = "Give it one: pyarrow.compute.assume_timezone(column, 'UTC')."
+        raise UsageError(f"column {name!r} is {kind}, without a time zone", remedy)
     for is_kind, wanted in (
         (types.is_integer, pa.int64()),
         (types.is_floating, pa.float64()),
         (types.is_string, pa.string()),
         (types.is_large_string, pa.string()),
         (types.is_string_view, pa.string()),
+        (types.is_timestamp, MOMENT),
+        (types.is_binary, pa.binary()),
+        (types.is_large_binary, pa.binary()),
+        (types.is_binary_view, pa.binary()),
+        (types.is_fixed_size_binary, pa.binary()),
     ):
         if is_kind(kind):
             try:
@@ -191,11 +212,15 @@ def attributes_of(row: Sequence[tuple[str, dict[str, Any] | None]]) -> dict[str,
     """The attributes of one row, as they were published, from what `to_pylist` makes of it.
 
     A name without a value, as others may write it, is as if it were not there."""
-    return {
+    found = {
         name: next(value for value in fields.values() if value is not None)
         for name, fields in row
         if fields is not None and any(value is not None for value in fields.values())
     }
+    for name, value in found.items():
+        if isinstance(value, datetime):  # Arrow has a time zone of its own that is UTC
+            found[name] = in_utc(value)
+    return found
 
 
 # --- without decoding ----------------------------------------------------------------------------
@@ -280,13 +305,15 @@ class ParsedBatch:
         return ParsedValues(self, kinds, self._values[places], self._names[places, 2])
 
     def attributes(self, value_type: Any) -> Any:
-        """All attributes, as maps from name to a struct in which one of four fields is set."""
+        """All attributes, as maps from name to a struct in which one field is set."""
         values = ParsedValues(self, self._kinds, self._values, self._names[:, 2])
         fields = [
             values.numbers(BOOL, pa.bool_()),
             values.numbers(INT, pa.int64()),
             values.numbers(FLOAT, pa.float64()),
             values.texts(),
+            values.numbers(TIMESTAMP, MOMENT),
+            values.byte_strings(),
         ]
         structs = pa.StructArray.from_arrays(fields, fields=list(value_type))
         names = self.pieces(self._names[:, 0], self._names[:, 1], None, pa.string())
@@ -342,6 +369,9 @@ class ParsedValues:
     def texts(self) -> Any:
         return self._flat.pieces(self.values, self._lengths, self.kinds == TEXT, pa.string())
 
+    def byte_strings(self) -> Any:
+        return self._flat.pieces(self.values, self._lengths, self.kinds == BYTES, pa.binary())
+
     def numbers(self, kind: int, arrow: Any) -> Any:
         """The values of one kind; all others are null."""
         values: Any = self.values
@@ -349,6 +379,8 @@ class ParsedValues:
             values = values != 0
         elif kind == FLOAT:
             values = values.view(np.float64)
+        elif kind == TIMESTAMP:
+            return pa.array(values, pa.int64(), mask=self.kinds != kind).cast(arrow)
         return pa.array(values, arrow, mask=self.kinds != kind)
 
 

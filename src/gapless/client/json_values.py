@@ -1,16 +1,20 @@
-"""Attributes and deliveries as JSON, with the three numbers that JSON lacks.
+"""Attributes and deliveries as JSON, with the values that JSON lacks.
 
-NaN and the infinities become objects, `{"float": "NaN"}`: any JSON parser reads them. Reading back
+These become objects of one field, which any JSON parser reads: `{"float": "NaN"}` for NaN and the
+infinities, `{"timestamp": "2026-11-17T09:00:00Z"}`, and `{"bytes": "AP8="}` in Base64. Reading back
 is unambiguous, for an attribute is never an object otherwise.
 """
 
 from __future__ import annotations
 
 import math
-from base64 import b64encode
+from base64 import b64decode, b64encode
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from gapless.client.delivery import Gap, Silence
+from gapless.core.errors import EventError
+from gapless.core.timestamps import EXAMPLE, parse_timestamp, show_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
     from gapless.client.delivery import Delivery
     from gapless.core.events import Value
 
-KEY = "float"
+FLOAT, TIMESTAMP, BYTES = "float", "timestamp", "bytes"
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -28,7 +32,8 @@ def to_json(attributes: Mapping[str, Value]) -> dict[str, Any]:
 
 
 def from_json(read: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as `to_json` was given them; values that it never writes stay as they are."""
+    """Attributes as `to_json` was given them; values that it never writes stay as they are. A bad
+    timestamp, or bytes that are no Base64, raise `EventError`."""
     return {name: _meant(value) for name, value in read.items()}
 
 
@@ -50,12 +55,32 @@ def delivery_fields(item: Delivery) -> dict[str, Any]:
 
 
 def _shown(value: Value) -> object:
+    if isinstance(value, datetime):
+        return {TIMESTAMP: show_timestamp(value)}
+    if isinstance(value, bytes):
+        return {BYTES: b64encode(value).decode()}
     if not isinstance(value, float) or math.isfinite(value):
         return value
-    return {KEY: "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
+    return {FLOAT: "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
 
 
 def _meant(value: Any) -> Any:
-    if not isinstance(value, dict) or value.keys() != {KEY} or not isinstance(value[KEY], str):
+    if not isinstance(value, dict) or len(value) != 1:
         return value
-    return NUMBERS.get(value[KEY], value)
+    [(mark, text)] = value.items()
+    if not isinstance(text, str):
+        return value
+    if mark == TIMESTAMP:
+        try:
+            return parse_timestamp(text)
+        except ValueError as error:
+            problem = f"{text!r:.80} is no timestamp: {error}"
+            remedy = f'Write it as in {{"timestamp": "{EXAMPLE}"}}.'
+            raise EventError(problem, remedy) from None
+    if mark == BYTES:
+        try:
+            return b64decode(text, validate=True)
+        except ValueError:
+            problem = f"{text!r:.80} is not bytes in Base64"
+            raise EventError(problem, 'Write them as in {"bytes": "AP8="}.') from None
+    return NUMBERS.get(text, value) if mark == FLOAT else value

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from gapless.client.errors import LinkError
+from gapless.client.json_values import from_json, to_json
 from gapless.core.errors import UsageError
 from gapless.filters.filter import Filter
 from gapless.filters.reasons import reasons
@@ -68,7 +69,7 @@ class Explanation:
             "verdict": self.verdict,
             "reason": self.reason,
             "event": self.event,
-            "attributes": self.attributes,
+            "attributes": None if self.attributes is None else to_json(self.attributes),
             "steps": [{"broker": each.broker, "what": each.what} for each in self.steps],
         }
 
@@ -93,6 +94,7 @@ def explain(
     attributes = next((f["attributes"] for f in known.values() if f.get("attributes")), None)
     if host is not None and host["state"] == "event":
         attributes = host["attributes"]
+    attributes = None if attributes is None else from_json(attributes)
     case = Case(known, silent, host, home, homes.get(home or ""), attributes)
     verdict, reason = case.judge(topic, pubend, tick, name)
     if silent:

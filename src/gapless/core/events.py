@@ -10,14 +10,14 @@ Theory of operation
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from struct import pack, unpack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from gapless.core.ticks import PUBEND_BITS
+from gapless.core.timestamps import EPOCH, MICROSECOND, Timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from gapless.core.identity import PubendName, PublisherName, TopicName
     from gapless.core.ticks import Tick
 
-Value = bool | int | float | str
-"""What an attribute may hold. A missing attribute is SQL's NULL."""
+Value = bool | int | float | str | Timestamp | bytes
+"""What an attribute may hold; a `datetime` has a time zone. A missing attribute is SQL's NULL."""
 
 Attributes = dict[str, Value]
-
-EPOCH = datetime.fromtimestamp(0, UTC)
 
 FIRST_INSTANT = 946_684_800_000_000
 """The year 2000, in microseconds: no clock is before it, and no number of a queue gets there."""
@@ -42,7 +40,7 @@ FIRST_INSTANT = 946_684_800_000_000
 class Event(NamedTuple):
     """One publication, as an application sees it."""
 
-    attributes: Mapping[str, Value]
+    attributes: Mapping[str, Any]  # each a `Value`; which, the application knows
     body: bytes
     topic: TopicName
     pubend: PubendName
@@ -51,11 +49,11 @@ class Event(NamedTuple):
     sequence: int | None = None
 
     @property
-    def published(self) -> datetime | None:
+    def published(self) -> Timestamp | None:
         """When its pubend took it, in UTC, by the clock of the broker that hosts it; None where the
         ticks of the topic's service are numbers and no times."""
         instant = self.tick >> PUBEND_BITS
-        return EPOCH + timedelta(microseconds=instant) if instant >= FIRST_INSTANT else None
+        return EPOCH + instant * MICROSECOND if instant >= FIRST_INSTANT else None
 
 
 class EventBatch(msgspec.Struct, frozen=True, array_like=True):

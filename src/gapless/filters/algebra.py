@@ -15,30 +15,38 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from functools import partial
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gapless.filters.constraint import (
     PATTERNS_COMPARED_MAX,
     Booleans,
+    ByteStrings,
     Constraint,
     Missing,
     Number,
     Numbers,
     Present,
+    RangeT,
     Strings,
+    Timestamps,
+    admits,
+    after,
     booleans,
     may_start_in,
     numbers,
+    ranges,
     strings,
     within,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-Kind = TypeVar("Kind", Booleans, Numbers, Strings)
+Kind = TypeVar("Kind", Booleans, Numbers, Strings, Timestamps, ByteStrings)
+Interval = TypeVar("Interval", Strings, Timestamps, ByteStrings)
 
 
 def intersect(constraints: Sequence[Constraint]) -> Constraint | None:
@@ -58,6 +66,10 @@ def intersect(constraints: Sequence[Constraint]) -> Constraint | None:
             return _intersect_numbers(_only(Numbers, narrow))
         case Strings():
             return _intersect_strings(_only(Strings, narrow))
+        case Timestamps():
+            return _intersect_ranges(Timestamps, _only(Timestamps, narrow))
+        case ByteStrings():
+            return _intersect_ranges(ByteStrings, _only(ByteStrings, narrow))
         case Missing() | Present():
             return first if len(narrow) == len(constraints) else None
 
@@ -92,6 +104,17 @@ def _intersect_strings(all_of: list[Strings]) -> Strings | None:
     )
 
 
+def _intersect_ranges(kind: type[RangeT], all_of: list[RangeT]) -> RangeT | None:
+    finite = [set(one.values) for one in all_of if one.values is not None]
+    return ranges(
+        kind,
+        max(one.low for one in all_of),
+        min((one.high for one in all_of if one.high is not None), default=None),
+        chain.from_iterable(one.excluded for one in all_of),
+        set[Any].intersection(*finite) if finite else None,
+    )
+
+
 def includes(wide: Constraint, narrow: Constraint) -> bool:
     """Is surely every value of `narrow` also in `wide`?"""
     if wide == narrow:
@@ -105,6 +128,8 @@ def includes(wide: Constraint, narrow: Constraint) -> bool:
             return _includes_numbers(wide, narrow)
         case Strings(), Strings():
             return _includes_strings(wide, narrow)
+        case (Timestamps(), Timestamps()) | (ByteStrings(), ByteStrings()):
+            return _includes_range(wide, narrow)
         case _:
             return False
 
@@ -142,6 +167,17 @@ def _includes_strings(wide: Strings, narrow: Strings) -> bool:
     )
 
 
+def _includes_range(wide: Any, narrow: Any) -> bool:
+    """Both are of one kind."""
+    if narrow.values is not None:
+        return all(admits(wide, value) for value in narrow.values)
+    if wide.values is not None or wide.low > narrow.low:
+        return False
+    if wide.high is not None and (narrow.high is None or narrow.high > wide.high):
+        return False
+    return not any(admits(narrow, hole) for hole in wide.excluded)
+
+
 def unite(constraints: Sequence[Constraint]) -> list[Constraint]:
     """The union of these, in as few constraints as we can tell, in a fixed order."""
     missing = Missing() in constraints
@@ -158,8 +194,11 @@ def unite(constraints: Sequence[Constraint]) -> list[Constraint]:
     patterned = [one for one in of_string if one.like or one.unlike]
     plain = [one for one in of_string if not (one.like or one.unlike)]
     result.extend(_unite_numbers(of_number))
-    result.extend(_unite_strings(plain))
+    result.extend(_unite_intervals(Strings, strings, plain))
     result.extend(dict.fromkeys(patterned))
+    of_time, of_bytes = _only(Timestamps, constraints), _only(ByteStrings, constraints)
+    result.extend(_unite_intervals(Timestamps, partial(ranges, Timestamps), of_time))
+    result.extend(_unite_intervals(ByteStrings, partial(ranges, ByteStrings), of_bytes))
     return result
 
 
@@ -208,39 +247,46 @@ def _joined_numbers(
     return numbers(low, top[0], low_open, not top[1], left)
 
 
-def _unite_strings(some_of: list[Strings]) -> list[Strings]:
+def _unite_intervals(
+    kind: type[Interval], make: Callable[..., Interval | None], some_of: list[Interval]
+) -> list[Interval]:
+    """Sets of values that each have a next one; the strings among them have no patterns."""
     if len(some_of) < 2:
         return some_of
-    points = set(chain.from_iterable(one.values or () for one in some_of))
-    ranges = [Strings(point, point + "\0") for point in points]
-    ranges += [one for one in some_of if one.values is None]
-    ranges.sort(key=lambda one: one.low)
-    canonical: list[Strings | None] = []
-    group: list[Strings] = []
-    top: str | None = ""
-    for one in ranges:
+    points = set[Any](chain.from_iterable(one.values or () for one in some_of))
+    intervals = [kind(point, after(point)) for point in points]
+    intervals += [one for one in some_of if one.values is None]
+    intervals.sort(key=lambda one: one.low)
+    canonical: list[Interval | None] = []
+    group: list[Interval] = []
+    top: Any = None
+    for one in intervals:
         if group and top is not None and one.low > top:
-            canonical.append(_joined_strings(group, top))
+            canonical.append(_joined_intervals(make, group, top))
             group = []
         top = one.high if not group else _later(top, one.high)
         group.append(one)
-    canonical.append(_joined_strings(group, top) if group else None)
-    rest = [one for one in canonical if one is not None and one.values is None]
-    finite = strings(values=[p for one in canonical if one is not None for p in one.values or ()])
-    return rest if finite is None else [finite, *rest]
+    canonical.append(_joined_intervals(make, group, top) if group else None)
+    found = [one for one in canonical if one is not None]
+    finite = make(values=[point for one in found for point in one.values or ()])
+    result = [] if finite is None else [finite]
+    result.extend(one for one in found if one.values is None)
+    return result
 
 
-def _later(high: str | None, other: str | None) -> str | None:
+def _later(high: Any, other: Any) -> Any:
     return None if high is None or other is None else max(high, other)
 
 
-def _joined_strings(group: list[Strings], top: str | None) -> Strings | None:
-    """Ranges that overlap or touch, as one."""
-    holes = Counter(chain.from_iterable(one.excluded for one in group))
-    lows = [one.low for one in group]  # sorted already
-    highs = sorted(one.high for one in group if one.high is not None)
+def _joined_intervals(
+    make: Callable[..., Interval | None], group: list[Interval], top: Any
+) -> Interval | None:
+    """Intervals that overlap or touch, as one."""
+    holes = Counter[Any](chain.from_iterable(one.excluded for one in group))
+    lows: list[Any] = [one.low for one in group]  # sorted already
+    highs: list[Any] = sorted(one.high for one in group if one.high is not None)
 
-    def is_open(hole: str) -> bool:
+    def is_open(hole: Any) -> bool:
         return bisect_right(lows, hole) - bisect_right(highs, hole) == holes[hole]
 
-    return strings(lows[0], top, filter(is_open, holes))
+    return make(lows[0], top, filter(is_open, holes))

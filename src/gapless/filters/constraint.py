@@ -2,10 +2,10 @@
 
 Theory of operation
     Every simple predicate of the language restricts one attribute to a set of values of one
-    kind: numbers, strings or booleans; or it asks whether the attribute is there at all. A
-    constraint is such a set. `AND` on the same attribute is intersection, covering is inclusion.
-    Equal sets have equal constraints, so two conjunctions that cover each other are equal: the
-    routing tables of `propagation` depend on that.
+    kind: numbers, strings, booleans, timestamps or bytes; or it asks whether the attribute is there
+    at all. A constraint is such a set. `AND` on the same attribute is intersection, covering is
+    inclusion. Equal sets have equal constraints, so two conjunctions that cover each other are
+    equal: the routing tables of `propagation` depend on that.
 
     Numbers   an interval of the real line less some points, or a finite set of points.
               1 and 1.0 are the same number; a NaN is in no set (it compares UNKNOWN).
@@ -13,8 +13,10 @@ Theory of operation
               The string right after s is s + NUL, so `> s` starts at s + NUL, `<= s` ends
               before s + NUL, `= s` is [s, s + NUL), and the prefix `ab` is ['ab', 'ac').
               `LIKE` patterns that are no prefix are kept beside the interval.
+    Ranges    timestamps or bytes: half-open intervals as those of strings, without patterns. The
+              timestamp right after t is a microsecond later, the bytes right after b are b and 0.
 
-Invariants (established by `booleans`, `numbers` and `strings`; build these classes nowhere else)
+Invariants (established by `booleans`, `numbers`, `strings`, `ranges`; build these nowhere else)
     I1  no constraint is empty: an impossible conjunction has no constraints, it is dropped
     I2  `values` is set exactly if the set is finite and known; then all else is at its default
     I3  `excluded` holds only points inside the interval and not at a closed end of it
@@ -24,10 +26,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from gapless.core.timestamps import FIRST, LAST, MICROSECOND, Timestamp
 from gapless.filters.like import Pattern, compile_pattern
 
 if TYPE_CHECKING:
@@ -35,14 +38,14 @@ if TYPE_CHECKING:
 
 
 Number = int | float
-Ordered = TypeVar("Ordered", Number, str)
+Ordered = TypeVar("Ordered", Number, str, Timestamp, bytes)
 
 PATTERNS_COMPARED_MAX = 8
 """Above this many patterns on one attribute, patterns that others imply are kept: to find them is
 quadratic, and to keep them is harmless."""
 
 RUN_MAX = 16
-"""The longest run of neighbouring strings (s, s + NUL, …) that is turned into a finite set."""
+"""The longest run of neighbours (strings s, s + NUL, …) that is turned into a finite set."""
 
 
 class Missing(msgspec.Struct, frozen=True, gc=False):
@@ -114,13 +117,48 @@ class Strings(msgspec.Struct, frozen=True, gc=False):
         return test
 
 
-Constraint = Missing | Present | Booleans | Numbers | Strings
+class Timestamps(msgspec.Struct, frozen=True, gc=False):
+    """A timestamp in [low, high) less `excluded`, or one of `values` (sorted)."""
+
+    low: Timestamp = FIRST
+    high: Timestamp | None = None  # None: no upper end
+    excluded: tuple[Timestamp, ...] = ()
+    values: tuple[Timestamp, ...] | None = None
+
+
+class ByteStrings(msgspec.Struct, frozen=True, gc=False):
+    """Bytes in [low, high) less `excluded`, or one of `values` (sorted)."""
+
+    low: bytes = b""
+    high: bytes | None = None  # None: no upper end
+    excluded: tuple[bytes, ...] = ()
+    values: tuple[bytes, ...] | None = None
+
+
+Range = Timestamps | ByteStrings
+RangeT = TypeVar("RangeT", Timestamps, ByteStrings)
+Constraint = Missing | Present | Booleans | Numbers | Strings | Range
 
 
 def holds(ordered: Sequence[Ordered], value: Ordered) -> bool:
     """Is the value in this sorted sequence?"""
     place = bisect_left(ordered, value)
     return place < len(ordered) and ordered[place] == value
+
+
+def after(value: Any) -> Any:
+    """The string, the timestamp or the bytes right after this one; None after the last."""
+    if isinstance(value, Timestamp):
+        return value + MICROSECOND if value < LAST else None
+    return value + (b"\0" if isinstance(value, bytes) else "\0")
+
+
+def admits(constraint: Range, value: Any) -> bool:
+    """Is a value of the constraint's kind in the set?"""
+    if constraint.values is not None:
+        return holds(constraint.values, value)
+    low, high, holes = constraint.low, constraint.high, constraint.excluded
+    return low <= value and (high is None or value < high) and not holds(holes, value)
 
 
 def booleans(values: Iterable[bool]) -> Booleans | None:
@@ -205,6 +243,53 @@ def strings(
         whole = Strings(low, high)
     inside = tuple(sorted(filter(whole.admitting(), holes))) if holes else ()
     return Strings(low, high, inside, None, whole.like, whole.unlike)
+
+
+def ranges(
+    kind: type[RangeT],
+    low: Any = None,
+    high: Any = None,
+    excluded: Iterable[Any] = (),
+    values: Iterable[Any] | None = None,
+) -> RangeT | None:
+    """The canonical set of timestamps or bytes that meet all of this; None if there are none."""
+    low = kind().low if low is None else low
+    holes = set(excluded)
+    while low in holes:
+        low = after(low)
+        if low is None:
+            return None
+    while (last := _before(kind, high)) is not None and last in holes:
+        high = last
+    if values is None:
+        values = _run(kind, low, high)
+    if values is not None:
+        kept = {v for v in values if low <= v and (high is None or v < high)} - holes
+        return kind(values=tuple(sorted(kept))) if kept else None
+    if high is not None and low >= high:
+        return None
+    return kind(low, high, tuple(sorted(v for v in holes if admits(kind(low, high), v))))
+
+
+def _before(kind: type[Range], end: Any) -> Any:
+    """The last value of [low, end), whatever low is; None if there is none."""
+    if kind is Timestamps:
+        return LAST if end is None else end - MICROSECOND if end > FIRST else None
+    return end[:-1] if end and end[-1] == 0 else None
+
+
+def _run(kind: type[Range], low: Any, high: Any) -> list[Any] | None:
+    """All values of [low, high), where they are few."""
+    if kind is Timestamps:
+        count = (LAST - low if high is None else high - low) // MICROSECOND + (high is None)
+        return None if count > RUN_MAX else [low + each * MICROSECOND for each in range(count)]
+    if high is None or not high.startswith(low) or len(high) - len(low) > RUN_MAX:
+        return None
+    return (
+        None
+        if high[len(low) :].strip(b"\0")
+        else [high[:end] for end in range(len(low), len(high))]
+    )
 
 
 def _earlier(high: str | None, other: str | None) -> str | None:

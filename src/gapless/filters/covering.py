@@ -16,7 +16,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.filters.constraint import Booleans, Numbers, Strings, booleans, numbers, strings
+from gapless.filters.constraint import (
+    Booleans,
+    ByteStrings,
+    Numbers,
+    Strings,
+    Timestamps,
+    booleans,
+    numbers,
+    ranges,
+    strings,
+)
 from gapless.filters.normal import Conjunction
 
 if TYPE_CHECKING:
@@ -55,6 +65,10 @@ def _singles(constraint: Constraint) -> Iterator[Constraint | None]:
             yield from (numbers(values=[value]) for value in points)
         case Strings(values=words) if words is not None:
             yield from (strings(values=[value]) for value in words)
+        case Timestamps(values=times) if times is not None:
+            yield from (ranges(Timestamps, values=[value]) for value in times)
+        case ByteStrings(values=pieces) if pieces is not None:
+            yield from (ranges(ByteStrings, values=[value]) for value in pieces)
 
 
 def _with(conjunction: Conjunction, name: str, constraint: Constraint | None) -> Conjunction:

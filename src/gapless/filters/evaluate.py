@@ -6,7 +6,8 @@ Theory of operation
     becomes a function to True, False or None (UNKNOWN). A comparison of an attribute with a
     literal, the most common test, gets a closure of its own with one look-up and one comparison.
 
-    Kinds     number, string, boolean. Comparison is within a kind; else UNKNOWN, also for `<>`.
+    Kinds     number, string, boolean, timestamp, bytes. Comparison is within a kind; else UNKNOWN,
+              also for `<>`. A `datetime` without a time zone is of no kind.
     Numbers   int against float compares exactly. A NaN compares UNKNOWN. Integers are exact while
               they fit 64 bits and floats beyond; `5 / 2` is 2.5.
     NULL      None as an attribute's value counts as missing. A value of any other type is there
@@ -22,6 +23,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from gapless.core.timestamps import is_timestamp
 from gapless.filters.arithmetic import calculate, negate
 from gapless.filters.like import compile_pattern, parse_pattern
 from gapless.filters.syntax import (
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
 Read = Callable[[Mapping[str, Any]], Any]
 Test = Callable[[Mapping[str, Any]], bool | None]
 
-NUMBER, STRING, BOOLEAN, OTHER = 1, 2, 3, 4
-KINDS: dict[type, int] = {int: NUMBER, float: NUMBER, str: STRING, bool: BOOLEAN}
+NUMBER, STRING, BOOLEAN, TIMESTAMP, BYTES, OTHER = range(1, 7)
+KINDS: dict[type, int] = {int: NUMBER, float: NUMBER, str: STRING, bool: BOOLEAN, bytes: BYTES}
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -69,6 +71,10 @@ def kind_of(value: object) -> int:
             if isinstance(value, int | float)
             else STRING
             if isinstance(value, str)
+            else TIMESTAMP
+            if is_timestamp(value)
+            else BYTES
+            if isinstance(value, bytes)
             else OTHER
         )
     return kind
@@ -178,7 +184,7 @@ def _compile_in(condition: In) -> Test:
     """As the OR of its comparisons: UNKNOWN, rather than FALSE, if any value is of another kind."""
     read = compile_expression(condition.operand)
     of_kind: dict[int, frozenset[Value]] = {}
-    for kind in (NUMBER, STRING, BOOLEAN):
+    for kind in range(NUMBER, OTHER):
         values = [one.value for one in condition.values if kind_of(one.value) == kind]
         if values:
             of_kind[kind] = frozenset(values)

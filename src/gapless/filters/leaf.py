@@ -7,16 +7,22 @@ Every other leaf is a residual, in one form: `>` is turned around to `<`, equal 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from gapless.core.timestamps import Timestamp
 from gapless.filters.constraint import (
     Booleans,
+    ByteStrings,
     Constraint,
     Missing,
     Present,
+    Timestamps,
+    after,
     booleans,
     numbers,
     prefix_end,
+    ranges,
     strings,
 )
 from gapless.filters.evaluate import MIRRORED, compile_condition, compile_expression
@@ -37,7 +43,7 @@ from gapless.filters.syntax import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from gapless.core.events import Value
     from gapless.filters.syntax import Condition
@@ -47,6 +53,13 @@ Draft = tuple[dict[str, Constraint], tuple["Condition", ...]]
 
 ALWAYS: list[Draft] = [({}, ())]
 NEVER: list[Draft] = []
+
+MAKERS: dict[type, Callable[..., Constraint | None]] = {
+    str: strings,
+    Timestamp: partial(ranges, Timestamps),
+    bytes: partial(ranges, ByteStrings),
+}
+"""By class of a literal: what makes sets of values that each have a next one."""
 
 
 def read_leaf(leaf: Condition) -> list[Draft]:
@@ -110,8 +123,8 @@ def compared(sign: str, value: Value) -> Constraint | None:
     """The constraint `attribute sign value`; None if nothing meets it."""
     if isinstance(value, bool):
         return Booleans((value == (sign == "="),)) if sign in ("=", "<>") else None
-    if isinstance(value, str):
-        return _compared_string(sign, value)
+    if not isinstance(value, int | float):
+        return _compared_range(sign, value)
     match sign:
         case "=":
             return numbers(values=(value,))
@@ -123,55 +136,53 @@ def compared(sign: str, value: Value) -> Constraint | None:
             return numbers(low=value, low_open=sign == ">")
 
 
-def _compared_string(sign: str, value: str) -> Constraint | None:
+def _compared_range(sign: str, value: Value) -> Constraint | None:
+    make = MAKERS[type(value)]
     match sign:
         case "=":
-            return strings(values=(value,))
+            return make(values=(value,))
         case "<>":
-            return strings(excluded=(value,))
+            return make(excluded=(value,))
         case "<" | "<=":
-            return strings(high=value if sign == "<" else value + "\0")
+            return make(high=value if sign == "<" else after(value))
         case _:
-            return strings(low=value if sign == ">=" else value + "\0")
+            low = value if sign == ">=" else after(value)
+            return None if low is None else make(low=low)
 
 
 def _between(low: Value, high: Value) -> Constraint | None:
     """`attribute BETWEEN low AND high`; bounds of two kinds leave nothing."""
-    if isinstance(low, str) != isinstance(high, str):
+    make = MAKERS.get(type(low), numbers)
+    if MAKERS.get(type(high), numbers) is not make:
         return None
-    if isinstance(low, str):
-        return strings(low, str(high) + "\0")
-    return numbers(low, high)  # type: ignore[arg-type]  # both are numbers
+    return make(low, high if make is numbers else after(high))
 
 
-def _by_kind(values: tuple[Literal, ...]) -> tuple[list[bool], list[int | float], list[str]]:
-    of_boolean: list[bool] = []
-    of_number: list[int | float] = []
-    of_string: list[str] = []
+def _by_kind(values: tuple[Literal, ...]) -> dict[Callable[..., Constraint | None], list[Any]]:
+    """Values by what makes a set of their kind."""
+    kinds: dict[Callable[..., Constraint | None], list[Any]] = {}
     for literal in values:
-        value = literal.value
-        if isinstance(value, bool):
-            of_boolean.append(value)
-        elif isinstance(value, str):
-            of_string.append(value)
-        else:
-            of_number.append(value)
-    return of_boolean, of_number, of_string
+        kind = type(literal.value)
+        make = booleans if kind is bool else MAKERS.get(kind, numbers)
+        kinds.setdefault(make, []).append(literal.value)
+    return kinds
 
 
 def _inside(values: tuple[Literal, ...]) -> list[Constraint | None]:
-    of_boolean, of_number, of_string = _by_kind(values)
-    return [booleans(of_boolean), numbers(values=of_number), strings(values=of_string)]
+    kinds = _by_kind(values)
+    order = (booleans, numbers, *MAKERS.values())
+    return [make(values=kinds[make]) for make in order if make in kinds]
 
 
 def _outside(values: tuple[Literal, ...]) -> list[Constraint | None]:
     """NOT IN. Values of several kinds leave none: against one of them it is UNKNOWN."""
-    of_boolean, of_number, of_string = _by_kind(values)
-    if bool(of_boolean) + bool(of_number) + bool(of_string) > 1:
+    kinds = _by_kind(values)
+    if len(kinds) > 1:
         return []
-    if of_boolean:
-        return [booleans({True, False}.difference(of_boolean))]
-    return [numbers(excluded=of_number) if of_number else strings(excluded=of_string)]
+    [(make, listed)] = kinds.items()
+    if make is booleans:
+        return [booleans({True, False}.difference(listed))]
+    return [make(excluded=listed)]
 
 
 def _like(text: str, escape: str | None, negated: bool) -> list[Constraint | None]:

@@ -4,10 +4,12 @@ Theory of operation
     Every character matches some alternative, so the cut is one pass from left to right. Repetitions
     are possessive, so it never backtracks; an unclosed comment is one token, so its end is looked
     for once. A token has a kind and a value. The kind of a keyword is its upper-case word, that of
-    a sign the sign itself; the others are NAME, NUMBER, STRING and END. Each distinct word of a
-    text is read once. Only errors need positions, so `position_of` cuts the text again to find one.
+    a sign the sign itself; the others are NAME, NUMBER, STRING, TIMESTAMP, BYTES and END. Each
+    distinct word of a text is read once. Only errors need positions, so `position_of` cuts the text
+    again to find one.
     Literals follow Java's rules for integers (decimal, 0x, 0…, 0b, underscores, L) and floats
     (`7.`, `.5`, `7E3`, hexadecimal, f and d), names Java's rules for identifiers, with dots.
+    `TIMESTAMP '…'` and `X'…'` are one token each: without the string behind them, both are names.
 
 Invariants
     I1  the last token is END, and no other is
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gapless.core.errors import FilterError
 from gapless.core.lengths import CONDITION_BYTES_MAX
+from gapless.core.timestamps import EXAMPLE, NO_ZONE, parse_timestamp
 
 if TYPE_CHECKING:
     from gapless.core.events import Value
@@ -34,6 +37,7 @@ FILTER_BYTES_MAX = CONDITION_BYTES_MAX
 INTEGER_MAX = (1 << 63) - 1
 
 NAME, NUMBER, STRING, END = "name", "number", "string", "end of condition"
+TIMESTAMP, BYTES = "a timestamp", "bytes"
 RESERVED = frozenset(
     ["NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"]
 )
@@ -47,9 +51,11 @@ _NAME = rf"{_START}{_PART}*+(?:\.{_START}{_PART}*+)*+"
 _DIGITS, _HEX = "[0-9]++(?:_++[0-9]++)*+", "[0-9a-fA-F]++(?:_++[0-9a-fA-F]++)*+"
 _LONG, _DOUBLE = rf"(?:[lL](?!{_PART}))?", rf"[fFdD](?!{_PART})"
 _EXPONENT = rf"[eE][+-]?{_DIGITS}"
+_MARKED = r"(?:[xX]|(?i:TIMESTAMP)[\ \t\f\r\n]*+)'[^']*+'"
 _TOKEN = re.compile(
     rf"""[ \t\f\r\n]*+(
-      {_NAME}
+      {_MARKED}
+    | {_NAME}
     | /\*(?:[^*]++|\*(?!/))*+(?:\*/)?
     | <>|<=|>=|!=|[=<>(),+\-*/%]
     | '[^']*+(?:''[^']*+)*+'
@@ -65,6 +71,10 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _PLAIN = re.compile(_NAME)
+MARKED = re.compile(_MARKED)
+"""The literals of timestamps and bytes."""
+
+_HEXADECIMAL = re.compile("(?:[0-9a-fA-F]{2})*+")
 # Words of a known kind, in their usual spellings.
 _WORDS = {
     "!=": "<>",
@@ -111,6 +121,8 @@ def tokenise(text: str) -> tuple[list[str], list[Value]]:
             kind_of[word], value_of[word] = NUMBER, _number(word, text)
         elif first == "'" and len(word) > 1:
             kind_of[word], value_of[word] = STRING, word[1:-1].replace("''", "'")
+        elif word[-1] == "'" and len(word) > 1:
+            kind_of[word], value_of[word] = _marked(word, text)
         else:
             kind_of[word], value_of[word] = _name(word, text)
     return list(map(kind_of.__getitem__, words)), list(map(value_of.__getitem__, words))
@@ -160,6 +172,26 @@ def _check_size(text: str) -> None:
             f"the condition has {size} bytes, more than the {FILTER_BYTES_MAX} allowed",
             "Shorten it, or split it into several subscriptions.",
         )
+
+
+def _marked(word: str, text: str) -> tuple[str, Value]:
+    """A timestamp or bytes: a string behind the word that says which."""
+    inner = word[word.index("'") + 1 : -1]
+    if word[0] in "xX":
+        if _HEXADECIMAL.fullmatch(inner):
+            return BYTES, bytes.fromhex(inner)
+        problem = f"'{inner:.80}' is not bytes: it needs an even number of hexadecimal digits"
+        raise FilterError(
+            problem, "Write two for each byte: X'00FF'.", text, _first_place(text, word)
+        )
+    try:
+        return TIMESTAMP, parse_timestamp(inner)
+    except ValueError as error:
+        problem = f"'{inner:.80}' is no timestamp: {error}"
+        remedy = f"Write it with Z or an offset, as in TIMESTAMP '{EXAMPLE}'."
+        if str(error) != NO_ZONE:
+            remedy = f"Write it as in TIMESTAMP '{EXAMPLE}'."
+        raise FilterError(problem, remedy, text, _first_place(text, word)) from None
 
 
 def _name(word: str, text: str) -> tuple[str, str]:

@@ -29,7 +29,7 @@ import msgspec
 
 from gapless.core.errors import FilterError
 from gapless.filters.algebra import includes, intersect, unite
-from gapless.filters.constraint import Constraint, Numbers, Strings
+from gapless.filters.constraint import Constraint, Numbers, Range, Strings
 from gapless.filters.leaf import NEVER, Draft, read_leaf
 from gapless.filters.show import show
 from gapless.filters.syntax import (
@@ -269,7 +269,7 @@ def _weight(constraints: Iterable[Constraint], residuals: Sequence[Condition]) -
     weight = 1
     for constraint in constraints:
         weight += 1
-        if isinstance(constraint, Numbers | Strings):
+        if isinstance(constraint, Numbers | Strings | Range):
             weight += len(constraint.values or constraint.excluded)
         if isinstance(constraint, Strings):
             for pattern in (*constraint.like, *constraint.unlike):

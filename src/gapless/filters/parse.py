@@ -23,14 +23,17 @@ from typing import TYPE_CHECKING, NoReturn, cast
 import msgspec
 
 from gapless.core.errors import FilterError
+from gapless.core.timestamps import Timestamp
 from gapless.filters.build import Node, calculated, chained, one_of, opposite
 from gapless.filters.lexer import (
+    BYTES,
     END,
     INTEGER_MAX,
     NAME,
     NUMBER,
     RESERVED,
     STRING,
+    TIMESTAMP,
     position_of,
     tokenise,
 )
@@ -75,8 +78,9 @@ BINARY = {
 TESTS = frozenset(["BETWEEN", "IN", "LIKE", "IS"])
 CHAINS = {"AND": AND, "OR": OR}
 TRUE = Literal(True)
-BOUNDS = frozenset(product((STRING, NUMBER), ("AND",), (STRING, NUMBER)))
-LITERALS = frozenset([STRING, NUMBER, "TRUE", "FALSE"])
+ORDERED = frozenset([STRING, NUMBER, TIMESTAMP, BYTES])
+BOUNDS = frozenset(product(ORDERED, ("AND",), ORDERED))
+LITERALS = ORDERED | {"TRUE", "FALSE"}
 ENDINGS = frozenset(["AND", "OR", ")", END])
 EXISTS = frozenset(map("".join, product(*zip("EXISTS", "exists", strict=True))))
 VALUES = (Attribute, Literal, Arithmetic, Signed)
@@ -136,7 +140,7 @@ class _Parser:
             sign = kinds[place + 1]
             if sign in CHAINS:
                 end = place + 1
-            elif BINARY.get(sign) == COMPARISON and kinds[place + 2] in (STRING, NUMBER):
+            elif BINARY.get(sign) == COMPARISON and kinds[place + 2] in ORDERED:
                 end = place + 3
             elif sign == "BETWEEN" and tuple(kinds[place + 2 : place + 5]) in BOUNDS:
                 end = place + 5
@@ -228,9 +232,7 @@ class _Parser:
 
     def literal(self, place: int) -> Literal:
         kind, value = self.kinds[place], self.values[place]
-        if kind == STRING:
-            return Literal(value)
-        if kind != NUMBER:
+        if kind not in ORDERED:
             return Literal(kind == "TRUE")
         if value == INTEGER_MAX + 1 and type(value) is int:
             self.refuse(f"{value} is beyond the range of 64-bit integers", place)
@@ -298,7 +300,7 @@ class _Parser:
             beyond = value == (-INTEGER_MAX - 1 if negative else INTEGER_MAX + 1)
             if kind == NUMBER and not beyond:
                 value = (-value if negative else value) or value  # type: ignore[operator]
-            elif kind != STRING or negative:
+            elif kind == NUMBER or kind not in ORDERED or negative:
                 return None
             listed[value.__class__, value] = None
             place += 2
@@ -415,8 +417,12 @@ class _Parser:
     def value(self, numeric: bool = False) -> Expression:
         """The last operand, which must be a value."""
         node, place = self.operands.pop(), self.places.pop()
-        if numeric and isinstance(node, Literal) and isinstance(node.value, str | bool):
-            self.refuse("arithmetic takes numbers only", place)
+        if numeric and isinstance(node, Literal):
+            if isinstance(node.value, Timestamp):
+                remedy = "Timestamps can be compared only: at > TIMESTAMP '2026-11-17T09:00:00Z'."
+                self.refuse("arithmetic takes numbers only, and no timestamps", place, remedy)
+            if isinstance(node.value, str | bool | bytes):
+                self.refuse("arithmetic takes numbers only", place)
         if not isinstance(node, VALUES):
             remedy = "Conditions are joined by AND, OR and NOT only."
             self.refuse("this is a condition, where a value is needed", place, remedy)
@@ -449,8 +455,10 @@ class _Parser:
 
     def expected(self, wanted: str, place: int) -> NoReturn:
         kind, value, before = self.kinds[place], self.values[place], self.kinds[max(0, place - 1)]
-        found = {NAME: f"the name {value}", NUMBER: f"the number {value}", STRING: "a string"}
+        found = {NAME: f"the name {value!s}", NUMBER: f"the number {value!s}", STRING: "a string"}
         remedy = ""
+        if kind == STRING and before == NAME and self.values[place - 1] in ("x", "X"):
+            remedy = "Bytes are written X'00FF', without a space."
         if kind == "=" and before == "=":
             remedy = "Write = once to compare."
         elif kind == "*" and before == "/":
@@ -458,7 +466,7 @@ class _Parser:
         elif kind == "NULL":
             remedy = "NULL equals nothing; ask for it with IS NULL or IS NOT NULL."
         elif kind in RESERVED:
-            remedy = f'{kind} is a reserved word; an attribute of that name is written "{value}".'
+            remedy = f'{kind} is a reserved word; an attribute of that name is written "{value!s}".'
         self.refuse(f"expected {wanted}, found {found.get(kind, kind)}", place, remedy)
 
     def refuse(self, problem: str, place: int, remedy: str = "") -> NoReturn:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.filters.evaluate import compile_condition
-from gapless.filters.show import show
+from gapless.filters.show import show, show_attribute
 from gapless.filters.syntax import And, Or, names_in
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Reason(NamedTuple):
     def __str__(self) -> str:
         word = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}[self.outcome]
         seen = ", ".join(
-            f"{name} is missing" if value is None else f"{name} is {value!r}"
+            f"{name} is missing" if value is None else f"{name} is {show_attribute(value)}"
             for name, value in self.values.items()
         )
         return f"{self.condition} is {word}" + (f": {seen}" if seen else "")

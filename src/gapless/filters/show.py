@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.core.timestamps import Timestamp, show_timestamp
 from gapless.filters.lexer import is_plain
 from gapless.filters.syntax import (
     And,
@@ -100,9 +101,19 @@ def show_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def show_attribute(value: Value) -> str:
+    """The value of an attribute for people: as Python shows it; a timestamp and bytes as conditions
+    write them."""
+    return show_value(value) if isinstance(value, Timestamp | bytes) else repr(value)
+
+
 def show_value(value: Value) -> str:
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, Timestamp):
+        return f"TIMESTAMP '{show_timestamp(value)}'"
+    if isinstance(value, bytes):
+        return f"X'{value.hex().upper()}'"
     return repr(value)

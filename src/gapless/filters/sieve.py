@@ -2,10 +2,11 @@
 
 Theory of operation
     A digest holds, for one attribute of many events, the kind of each value and one number: the
-    value, or a checksum of the text. The normal form of a filter, without residuals, says which of
-    these may match. An event that passes is a *candidate*, and is decoded; one that does not pass
-    surely does not match. So a digest may be coarse: whole numbers are rounded, different texts may
-    have one checksum, and a constraint that cannot be judged takes every value of its kind.
+    value, or a checksum of the text or the bytes. The normal form of a filter, without residuals,
+    says which of these may match. An event that passes is a *candidate*, and is decoded; one that
+    does not pass surely does not match. So a digest may be coarse: whole numbers are rounded,
+    different texts may have one checksum, and a constraint that cannot be judged takes every value
+    of its kind.
     For a filter with many alternatives, the sieve tests each attribute that all of them constrain:
     does any alternative take its value? It need not be the same alternative for all attributes.
 
@@ -29,7 +30,17 @@ from zlib import crc32
 
 import numpy as np
 
-from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings
+from gapless.core.timestamps import Timestamp, to_microseconds
+from gapless.filters.constraint import (
+    Booleans,
+    ByteStrings,
+    Missing,
+    Numbers,
+    Present,
+    Range,
+    Strings,
+    Timestamps,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,14 +52,23 @@ if TYPE_CHECKING:
     from gapless.filters.filter import Filter
 
     Mask = Any  # an array of bool, by event
-NOTHING, BOOLEAN, NUMBER, TEXT = range(4)
-KINDS = {type(None): NOTHING, bool: BOOLEAN, int: NUMBER, float: NUMBER, str: TEXT}
+NOTHING, BOOLEAN, NUMBER, TEXT, TIMESTAMP, BYTES = range(6)
+KINDS = {
+    type(None): NOTHING,
+    bool: BOOLEAN,
+    int: NUMBER,
+    float: NUMBER,
+    str: TEXT,
+    Timestamp: TIMESTAMP,
+    bytes: BYTES,
+}
 
 CODES_MAX = 1 << 16
 """The number of different values up to which a digest keeps each once."""
 
 POINTS_MAX = 16
-"""A set of more numbers is sieved as the interval that it lies in; of more texts, as any text."""
+"""A set of more numbers, timestamps or bytes is sieved as the interval that its codes lie in; of
+more texts, as any text."""
 
 
 ALTERNATIVES_MAX = 16
@@ -122,6 +142,10 @@ def _narrow(values: NDArray[np.float64]) -> NDArray[Any]:
 def _code(value: Any) -> float:
     if type(value) is str:
         return crc32(value.encode(errors="surrogatepass"))
+    if type(value) is bytes:
+        return crc32(value)
+    if type(value) is Timestamp:
+        return float(to_microseconds(value))
     return 0.0 if value is None else _rounded(value)
 
 
@@ -178,13 +202,13 @@ class Union:
 
     def __init__(self, constraints: Sequence[Constraint]) -> None:
         self._kinds: set[int] = set()
-        spans: dict[int, list[tuple[float, float]]] = {BOOLEAN: [], NUMBER: [], TEXT: []}
+        spans: dict[int, list[tuple[float, float]]] = {kind: [] for kind in set(KINDS.values())}
         for constraint in constraints:
             match constraint:
                 case Missing():
                     self._kinds.add(NOTHING)
                 case Present():
-                    self._kinds |= {BOOLEAN, NUMBER, TEXT}
+                    self._kinds |= {*KINDS.values()} - {NOTHING}
                 case Booleans(values=wanted):
                     spans[BOOLEAN] += [(float(each), float(each)) for each in wanted]
                 case Numbers(low, high, values=points):
@@ -194,6 +218,9 @@ class Union:
                     spans[TEXT] += [(_code(each), _code(each)) for each in words]
                 case Strings():
                     self._kinds.add(TEXT)
+                case Timestamps() | ByteStrings():
+                    kind, ends = _spans_of(constraint)
+                    spans[kind] += ends
         self._spans = {kind: _joined(some) for kind, some in spans.items() if some}
 
     def mask(self, given: Digest | Coded) -> Mask:
@@ -206,6 +233,17 @@ class Union:
                 places = np.searchsorted(lows, values, "right") - 1
                 passing |= (kinds == kind) & (places >= 0) & (values <= highs[places])
         return passing
+
+
+def _spans_of(constraint: Range) -> tuple[int, list[tuple[float, float]]]:
+    """The kind of a constraint, and spans of codes that hold the codes of all its values."""
+    kind = TIMESTAMP if isinstance(constraint, Timestamps) else BYTES
+    if constraint.values is not None:
+        return kind, [(_code(each), _code(each)) for each in constraint.values]
+    if kind == BYTES:
+        return kind, [(float("-inf"), float("inf"))]
+    high = float("inf") if constraint.high is None else _code(constraint.high)
+    return kind, [(_code(constraint.low), high)]
 
 
 def _joined(spans: list[tuple[float, float]]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -241,6 +279,14 @@ def _mask(given: Digest | Coded, constraint: Constraint) -> Mask:
             return (kinds == TEXT) & _one_of(values, [_code(each) for each in points])
         case Strings():
             return kinds == TEXT
+        case Timestamps() | ByteStrings():
+            kind, spans = _spans_of(constraint)
+            if len(spans) > POINTS_MAX:
+                spans = [(min(spans)[0], max(spans)[1])]
+            inside = [
+                (values >= np.float64(low)) & (values <= np.float64(high)) for low, high in spans
+            ]
+            return (kinds == kind) & reduce(or_, inside)
 
 
 def _one_of(values: NDArray[Any], points: Sequence[float]) -> Mask:

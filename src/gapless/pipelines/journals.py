@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LINE = "pubend string, tick long, gap struct<start: long, end: long>, silence long"
-VALUE = "struct<bool: boolean, int: long, float: double, text: string>"
+VALUE = (
+    "struct<bool: boolean, int: long, float: double, text: string, timestamp: timestamp, "
+    "bytes: binary>"
+)
 EVENTS = f"pubend string, tick long, attributes map<string, {VALUE}>"
 
 

@@ -56,7 +56,7 @@ KINDS = {kind: name for name, kind in TYPES.items()}
 
 @dataclass(frozen=True, slots=True)
 class LakeSchema:
-    """By column the attribute that it holds, and its kind: bool, int, float or text."""
+    """By column the attribute that it holds, and its kind: a field of `client.columns.VALUE`."""
 
     columns: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 

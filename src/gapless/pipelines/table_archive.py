@@ -123,7 +123,14 @@ class DeltaEvents:
         return f"gapless/{self._topic}/{pubend}"
 
 
-DELTA_KINDS = {"boolean": "bool", "long": "int", "double": "float", "string": "text"}
+DELTA_KINDS = {
+    "boolean": "bool",
+    "long": "int",
+    "double": "float",
+    "string": "text",
+    "timestamp": "timestamp",
+    "binary": "bytes",
+}
 
 
 class IcebergEvents:

@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings
+from gapless.core.timestamps import to_microseconds
+from gapless.filters.constraint import (
+    Booleans,
+    ByteStrings,
+    Missing,
+    Numbers,
+    Present,
+    Strings,
+    Timestamps,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -165,10 +174,24 @@ def bounds_of(constraint: Constraint) -> tuple[float, float]:
             return _rank(low), inf if high is None else _rank(high)
         case Booleans(flags):
             return float(flags[0]), float(flags[-1])
+        case Timestamps(low, high, values=times):
+            if times:
+                low, high = times[0], times[-1]
+            end = inf if high is None else float(to_microseconds(high))
+            return float(to_microseconds(low)), end
+        case ByteStrings(low, high, values=pieces):
+            if pieces:
+                low, high = pieces[0], pieces[-1]
+            return _rank(_as_text(low)), inf if high is None else _rank(_as_text(high))
         case Missing():
             return 0.0, 0.0
         case Present():
             return -inf, inf
+
+
+def _as_text(data: bytes) -> str:
+    """A text for each byte string, in the same order."""
+    return data[:3].decode("latin-1")
 
 
 def _rank(text: str) -> float:

@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING
 from gapless.core.errors import FilterError, ProtocolError, quoted
 from gapless.filters.constraint import (
     Booleans,
+    ByteStrings,
     Missing,
     Numbers,
     Present,
     Strings,
+    Timestamps,
     prefix_end,
     within,
 )
@@ -37,7 +39,7 @@ from gapless.filters.show import show, show_name, show_value
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from gapless.filters.constraint import Constraint, Number
+    from gapless.filters.constraint import Constraint, Number, Range
     from gapless.filters.like import Pattern
 
 CONDITIONS_MAX = 1_000_000
@@ -130,6 +132,8 @@ def _tests(attribute: str, constraint: Constraint) -> list[str]:
             return _number_tests(name, constraint)
         case Strings():
             return _string_tests(name, constraint)
+        case Timestamps() | ByteStrings():
+            return _range_tests(name, constraint)
 
 
 def _one_of(name: str, listed: list[str]) -> str:
@@ -175,6 +179,17 @@ def _string_tests(name: str, strings: Strings) -> list[str]:
     tests += [f"{name} {_pattern(pattern)}" for pattern in strings.like]
     tests += [f"{name} NOT {_pattern(pattern)}" for pattern in strings.unlike]
     return tests or [f"{name} >= ''"]
+
+
+def _range_tests(name: str, given: Range) -> list[str]:
+    if given.values is not None:
+        return [_one_of(name, list(map(show_value, given.values)))]
+    first = type(given)().low
+    tests = [f"{name} >= {show_value(given.low)}"] if given.low != first else []
+    if given.high is not None:
+        tests.append(f"{name} < {show_value(given.high)}")
+    tests += [f"{name} <> {show_value(hole)}" for hole in given.excluded]
+    return tests or [f"{name} >= {show_value(first)}"]
 
 
 def _low_tests(name: str, low: str) -> list[str]:

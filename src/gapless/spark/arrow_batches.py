@@ -168,9 +168,18 @@ class EventRows:
 
 
 def as_texts(maps: Any) -> Any:
-    """A map of texts: true, 17, 92.5."""
-    fields = [each.cast(pa.string()) for each in maps.items.flatten()]
+    """A map of texts: true, 17, 92.5; a timestamp and bytes as JSON has them, without the mark."""
+    fields = [_as_text(each) for each in maps.items.flatten()]
     return pa.MapArray.from_arrays(maps.offsets, maps.keys, pc.coalesce(*fields))
+
+
+def _as_text(values: Any) -> Any:
+    if not (pa.types.is_timestamp(values.type) or pa.types.is_binary(values.type)):
+        return values.cast(pa.string())
+    if values.null_count == len(values):
+        return pa.nulls(len(values), pa.string())
+    marks = [{} if each is None else to_json({"": each})[""] for each in values.to_pylist()]
+    return pa.array([next(iter(each.values()), None) for each in marks], pa.string())
 
 
 MAKERS: dict[str, Callable[[EventRows], Any]] = {

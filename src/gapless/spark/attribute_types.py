@@ -1,18 +1,18 @@
 """Attribute types: which of Spark's types is which attribute, both ways.
 
 Theory of operation
-    An attribute is a bool, an int, a float or a text. The sink writes every other type as one of
-    these, so that the source can read it back into a column of the same type:
+    An attribute is a bool, an int, a float, a text, a timestamp or bytes. The sink writes every
+    other type as one of these, so that the source can read it back into a column of the same type:
 
-        timestamp, timestamp_ntz    int: microseconds since 1970, of UTC
+        timestamp_ntz               int: microseconds since 1970, as if it were of UTC
         date                        text: 2026-01-31
         decimal                     int, up to 18 digits without a fraction; else text: 12.50
-        binary                      text: `base64:` and the bytes in Base64
         array, map, struct          text: JSON, which begins with a bracket or a brace
 
-    The source converts nothing else, other than an int for a column of floating point. A value that
-    does not fit its column is null there, and its row is told. The values come in two forms:
-    decoded, and as compiled code has found them in the encoded events (`client.columns`).
+    The source converts nothing else, other than an int for a column of floating point, and what the
+    sink of version 0.1 wrote: for a timestamp, an int as above; for binary, `base64:` and text. A
+    value that does not fit its column is null there, and its row is told. The values come in two
+    forms: decoded, and as compiled code has found them in the encoded events (`client.columns`).
 
 Invariants
     I1  what the sink makes of a value, the source reads back as the same value, except that floats
@@ -22,7 +22,7 @@ Invariants
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.client.columns import MOMENT
+from gapless.core.attribute_table import BOOL, BYTES, FLOAT, INT, MISSING, TEXT, TIMESTAMP
+from gapless.core.timestamps import to_microseconds
 from gapless.wire.columnar import from_json_text, to_json_texts
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ BITS: dict[type[DataType], int] = {**WHOLE_TYPES, TimestampType: 64, TimestampNT
 PLAIN: dict[type[DataType], tuple[type, ...]] = {
     BooleanType: (bool,),
     **dict.fromkeys(BITS, (int,)),
+    TimestampType: (datetime, int),
     FloatType: (int, float),
     DoubleType: (int, float),
     StringType: (str,),
@@ -86,8 +89,12 @@ def attribute_type(kind: DataType) -> pa.DataType | None:
             return pa.bool_()
         case ByteType() | ShortType() | IntegerType() | LongType():
             return pa.int64()
-        case TimestampType() | TimestampNTZType():
+        case TimestampType():
+            return MOMENT
+        case TimestampNTZType():
             return pa.int64()
+        case BinaryType():
+            return pa.binary()
         case DecimalType() if kind.scale == 0 and kind.precision <= INTEGER_DIGITS_MAX:
             return pa.int64()
         case FloatType() | DoubleType():
@@ -98,16 +105,9 @@ def attribute_type(kind: DataType) -> pa.DataType | None:
 
 def to_attribute(column: Any, kind: DataType) -> Any:
     """A column of Spark's as attributes."""
-    if isinstance(kind, BinaryType):
-        texts = [None if each is None else _from_bytes(each) for each in column.to_pylist()]
-        return pa.array(texts, pa.string())
     if isinstance(kind, ArrayType | MapType | StructType):
         return to_json_texts(column.to_pylist(maps_as_pydicts="strict"))
     return column.cast(attribute_type(kind))
-
-
-def _from_bytes(data: bytes) -> str:
-    return BASE64 + b64encode(data).decode()
 
 
 # --- what the source reads ------------------------------------------------------------------------
@@ -153,7 +153,8 @@ def from_values(values: Sequence[Any], kind: DataType, arrow: Any) -> tuple[Any,
 
 def _make(values: Sequence[Any], arrow: Any) -> Any:
     if pa.types.is_timestamp(arrow):
-        return pa.array(values, pa.int64()).cast(arrow)
+        ints = [to_microseconds(each) if type(each) is datetime else each for each in values]
+        return pa.array(ints, pa.int64()).cast(arrow)
     return pa.array(values, arrow)
 
 
@@ -169,10 +170,14 @@ def from_flat(found: ParsedValues, kind: DataType, arrow: Any) -> tuple[Any, Seq
         real = np.where(kinds == FLOAT, found.values.view(np.float64), found.values)
         array = pa.array(real.astype(arrow.to_pandas_dtype()), arrow, mask=~fits)
         return array, _unfit(kinds, fits)
+    if isinstance(kind, BinaryType) and not len(_unfit(kinds, kinds == BYTES)):
+        return found.byte_strings().cast(arrow), ()
     if bits is None:
         values = _values(found)
         return _from_texts(values, kind, arrow)
     fits = kinds == INT
+    if isinstance(kind, TimestampType):
+        fits |= kinds == TIMESTAMP
     if bits < 64:
         fits &= (found.values >= -(1 << bits - 1)) & (found.values < 1 << bits - 1)
     if pa.types.is_timestamp(arrow):
@@ -188,11 +193,13 @@ def _unfit(kinds: Any, fits: Any) -> Sequence[int]:
 
 
 def _values(found: ParsedValues) -> list[Any]:
-    """Python objects of all values; a bool or a float, which no text is made of, is a misfit."""
+    """Python objects of all values; of a kind that no text is read from, a misfit."""
     texts, ints = found.texts().to_pylist(), found.values.tolist()
+    pieces = found.byte_strings().to_pylist()
+    rows = zip(found.kinds.tolist(), texts, ints, pieces, strict=True)
     return [
-        text if kind == TEXT else number if kind == INT else None if kind == MISSING else False
-        for kind, text, number in zip(found.kinds.tolist(), texts, ints, strict=True)
+        {TEXT: text, INT: number, BYTES: piece, MISSING: None}.get(kind, False)
+        for kind, text, number, piece in rows
     ]
 
 
@@ -213,6 +220,8 @@ def _parse(value: Any, kind: DataType) -> Any:
     """`ValueError` if the attribute is not what the sink makes of this type."""
     if isinstance(kind, DecimalType) and type(value) is int:
         return _decimal(value, kind)
+    if isinstance(kind, BinaryType) and type(value) is bytes:
+        return value
     if type(value) is not str:
         raise ValueError(value)
     if isinstance(kind, BinaryType):

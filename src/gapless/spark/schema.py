@@ -17,6 +17,7 @@ Invariants
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
@@ -48,9 +49,11 @@ VALUE = StructType(
         StructField("int", LongType()),
         StructField("float", DoubleType()),
         StructField("text", StringType()),
+        StructField("timestamp", TimestampType()),
+        StructField("bytes", BinaryType()),
     ]
 )
-"""An attribute of any type: exactly one of the four is set."""
+"""An attribute of any type: exactly one of these is set."""
 
 ATTRIBUTES = "attributes"
 ATTRIBUTE_FORMS: dict[str, DataType] = {
@@ -147,10 +150,19 @@ def infer_attributes(options: ShapeOptions) -> list[StructField]:
 
 def _inferred(counts: Counter[type]) -> DataType:
     numbers = counts[int] + counts[float]
-    kind = max((bool, str), key=counts.__getitem__)
+    kind = max(INFERRED, key=counts.__getitem__)
     if numbers >= counts[kind]:
         return DoubleType() if counts[float] else LongType()
-    return BooleanType() if kind is bool else StringType()
+    return INFERRED[kind]
+
+
+INFERRED: dict[type, DataType] = {
+    bool: BooleanType(),
+    str: StringType(),
+    datetime: TimestampType(),
+    bytes: BinaryType(),
+}
+"""The column of an attribute that is no number."""
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:

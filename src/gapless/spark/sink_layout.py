@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 
 TOPIC, BODIES, ATTRIBUTES = "topic", ("body", "value"), "attributes"
 PLACE = ("pubend", "tick", "published", "publisher", "sequence")
-REMEDY = "Cast it to boolean, bigint, double or string, or choose columns with option attributes."
+REMEDY = (
+    "Cast it to boolean, bigint, double, string, timestamp or binary, or choose columns with "
+    "option attributes."
+)
 
 
 @dataclass(frozen=True)
@@ -223,6 +226,6 @@ def _from_json(text: str | None) -> dict[str, Any]:
         if value is not None and type(value) not in KINDS:
             raise UsageError(
                 f"column attributes has {value!r:.80} for {name!r}, which no attribute can be",
-                "Give booleans, numbers and texts.",
+                "Give booleans, numbers, texts, and timestamps and bytes under their marks.",
             )
     return {name: value for name, value in attributes.items() if value is not None}

@@ -5,15 +5,15 @@ Theory of operation
     attributes, a name and a value for each of them, and the body. Each column is turned into an
     array of pieces at once, null where the value is; one join by row, which leaves nulls out, makes
     the events. So a null is an absent attribute, and no Python object is made per value.
-    Numbers of a column take the narrowest width that all of them fit into.
+    Numbers of a column take the narrowest width that all of them fit into, timestamps the widest.
 
 Invariants
     I1  `check_events` accepts the result, unless a text is not UTF-8 or a map has a bad name, which
         the broker checks
     I2  it decodes to the attributes and body that `encode_event` would give for the row
 
-Deviation: numbers may be wider than necessary. A name that is both in the map and a column occurs
-twice; by the rule of `gapless.wire.events` the column counts.
+Deviation: numbers and timestamps may be wider than necessary. A name that is both in the map and a
+column occurs twice; by the rule of `gapless.wire.events` the column counts.
 
 Cost: `python -m benchmarks spark_sink` has rows per second, beside `encode_event`.
 """
@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gapless.core.errors import EventError
+from gapless.core.timestamps import BEYOND, FIRST, LAST, to_microseconds
 from gapless.wire.events import ATTRIBUTE_COUNT_MAX, EVENT_BYTES_MAX, encode_event
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ BINARY = pa.binary()
 EMPTY = pa.scalar(b"", BINARY)
 INTEGERS = ((0xD0, ">i1"), (0xD1, ">i2"), (0xD2, ">i4"), (0xD3, ">i8"))
 FALSE, FLOAT = 0xC2, 0xCB
+TIMESTAMP_HEAD, TIMESTAMP = b"\xc7\x0c", 0xFF  # 12 bytes: nanoseconds, and seconds since 1970
+TIMESTAMP_BYTES = np.dtype([("nanoseconds", ">u4"), ("seconds", ">i8")])
+SECOND = 1_000_000  # microseconds
 UNSIGNED, SIGNED = b"\x92", b"\x94"  # an array without, and with, publisher and sequence
 
 _json = msgspec.json.Encoder()
@@ -49,7 +53,8 @@ _json = msgspec.json.Encoder()
 
 @dataclass(frozen=True)
 class EventColumns:
-    """Rows to encode. Attributes are boolean, int64, float64 or string arrays.
+    """Rows to encode. Attributes are boolean, int64, float64, string, binary or timestamp arrays,
+    these in microseconds with a time zone.
 
     `maps`: more attributes, of any names; a map to one of these types, or to a struct of several
     of which one is set in each value. `bodies`: binary; none: all empty.
@@ -175,8 +180,23 @@ def _values(name: bytes, column: Any) -> list[Any]:
             if np.iinfo(width).min <= low and high <= np.iinfo(width).max
         )
         return [_cells(name, code, numbers.astype(width), column)]
+    if pa.types.is_binary(kind):
+        return [_by_length(column, _body_head, name), column]
+    if pa.types.is_timestamp(kind):
+        return [_cells(name + TIMESTAMP_HEAD, TIMESTAMP, _timestamps(column), column)]
     assert pa.types.is_float64(kind), kind
     return [_cells(name, FLOAT, column.fill_null(0.0).to_numpy().astype(">f8"), column)]
+
+
+def _timestamps(column: Any) -> Any:
+    """The numbers of each timestamp; any where it is null."""
+    moments = column.cast(pa.int64()).fill_null(0).to_numpy()
+    low, high = int(moments.min(initial=0)), int(moments.max(initial=0))
+    if low < to_microseconds(FIRST) or high > to_microseconds(LAST):
+        raise EventError(f"a timestamp is {BEYOND}", "Correct it, or leave it out.")
+    parts = np.empty(len(moments), TIMESTAMP_BYTES)
+    parts["seconds"], parts["nanoseconds"] = moments // SECOND, moments % SECOND * 1000
+    return parts
 
 
 def _cells(name: bytes, code: Any, numbers: Any, column: Any) -> Any:

@@ -7,6 +7,8 @@ Theory of operation
     the rest, so a relay that filters never touches a body, and a later version may append fields.
     The broker that the publisher is connected to checks an event once (`check_events`): it must be
     whole, and within all limits. Without that, only subscribers would find a bad body.
+    A timestamp is MessagePack's own, bytes are its binary. msgspec has no union of texts with
+    these, so events that have them are decoded a second time, and their values checked here.
 
 Invariants
     I1  `check_events` accepts what `encode_event` makes, with the same limit
@@ -26,8 +28,9 @@ Cost
 
 from __future__ import annotations
 
+from datetime import datetime
 from itertools import repeat
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import astuple
@@ -35,6 +38,7 @@ from msgspec.structs import astuple
 from gapless.core.errors import EventError, WireError
 from gapless.core.events import Event
 from gapless.core.identity import PublisherName
+from gapless.core.timestamps import NO_ZONE, in_utc
 from gapless.wire.refusal import MALFORMED, refusal
 
 if TYPE_CHECKING:
@@ -56,8 +60,11 @@ INTEGER_MIN, INTEGER_MAX = -(1 << 63), (1 << 63) - 1
 
 _Integer = Annotated[int, msgspec.Meta(ge=INTEGER_MIN, le=INTEGER_MAX)]
 _Sequence = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
-_Attributes = dict[str, bool | _Integer | float | str]
-_KINDS = frozenset((bool, int, float, str))
+if TYPE_CHECKING:
+    _Attributes = Attributes
+else:
+    _Attributes = dict[str, bool | _Integer | float | str]
+_KINDS = frozenset((bool, int, float, str, datetime, bytes))
 
 
 class Content(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -82,12 +89,24 @@ class _Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attributes: _Attributes
 
 
+class _WideContent(Content, frozen=True, array_like=True, gc=False):
+    """As `Content`, before the values of attributes are checked."""
+
+    attributes: dict[str, Any]
+
+
+class _WideHead(_Head, frozen=True, array_like=True, gc=False):
+    attributes: dict[str, Any]
+
+
 _encoder = msgspec.msgpack.Encoder()
 _contents = msgspec.msgpack.Decoder(Content)
 _heads = msgspec.msgpack.Decoder(_Head)
 _rows = msgspec.msgpack.Decoder(_Row)
+_wide_contents = msgspec.msgpack.Decoder(_WideContent)
+_wide_heads = msgspec.msgpack.Decoder(_WideHead)
 
-_Part = TypeVar("_Part")
+_Part = TypeVar("_Part", Content, _Head)
 
 
 def encode_event(
@@ -121,10 +140,12 @@ def encode_events(
         except (TypeError, ValueError, AttributeError):
             raise _no_event(event) from None
         for name, value in items:
+            kind = type(value)
             if (
                 type(name) is not str
-                or type(value) not in kinds
-                or (type(value) is int and not INTEGER_MIN <= value <= INTEGER_MAX)
+                or kind not in kinds
+                or (kind is int and not INTEGER_MIN <= value <= INTEGER_MAX)  # type: ignore[operator]
+                or (kind is datetime and _unfit_value(value))
             ):
                 raise _unfit(attributes)
         if type(attributes) is not dict:
@@ -153,7 +174,7 @@ def encode_events(
 def extend_event(encoded: Bytes, more: Mapping[str, Value]) -> bytes:
     """A copy of an event with further attributes. What does not fit into an event is left out: the
     event's own attributes first, then its body."""
-    content = _decode(_contents, encoded)
+    (content,) = _decode_all(_contents, _wide_contents, (encoded,))
     for attributes, body in (({**content.attributes, **more}, content.body), (more, content.body)):
         try:
             return encode_event(attributes, body)
@@ -164,15 +185,12 @@ def extend_event(encoded: Bytes, more: Mapping[str, Value]) -> bytes:
 
 def decode_attributes(batch: EventBatch) -> list[Attributes]:
     """The attributes of every event of a batch; the rest is not decoded."""
-    try:
-        return [head.attributes for head in map(_heads.decode, batch)]
-    except MALFORMED:
-        raise _first_refusal(_heads, batch) from None
+    return [head.attributes for head in _decode_all(_heads, _wide_heads, batch)]
 
 
 def decode_event(encoded: Bytes, topic: TopicName, pubend: PubendName, tick: Tick) -> Event:
     """One event, with its place in the stream."""
-    content = _decode(_contents, encoded)
+    (content,) = _decode_all(_contents, _wide_contents, (encoded,))
     return Event(
         content.attributes, content.body, topic, pubend, tick, content.publisher, content.sequence
     )
@@ -198,10 +216,7 @@ def decode_events(
 
 def decode_contents(batch: EventBatch) -> list[Content]:
     """The contents of every event of a batch that `check_events` has accepted."""
-    try:
-        return list(map(_contents.decode, batch))
-    except MALFORMED:
-        raise _first_refusal(_contents, batch) from None
+    return _decode_all(_contents, _wide_contents, batch)
 
 
 def check_events(batch: EventBatch, event_bytes_max: int = EVENT_BYTES_MAX) -> list[Content]:
@@ -222,21 +237,35 @@ def check_events(batch: EventBatch, event_bytes_max: int = EVENT_BYTES_MAX) -> l
     return contents
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[_Part], encoded: Bytes) -> _Part:
+def _decode_all(
+    narrow: msgspec.msgpack.Decoder[_Part],
+    wide: msgspec.msgpack.Decoder[Any],
+    encoded: EventBatch | tuple[Bytes],
+) -> list[_Part]:
+    """The parts of all events; the wide decoder knows timestamps and bytes."""
     try:
-        return decoder.decode(encoded)
-    except MALFORMED as error:
-        raise refusal("an event", error) from None
-
-
-def _first_refusal(decoder: msgspec.msgpack.Decoder[_Part], batch: EventBatch) -> WireError:
-    """What is wrong with the first bad event of a batch, which has one."""
-    for index, encoded in enumerate(batch):
+        return list(map(narrow.decode, encoded))
+    except MALFORMED:
+        pass
+    parts: list[_Part] = []
+    for index, event in enumerate(encoded):
         try:
-            decoder.decode(encoded)
+            part = wide.decode(event)
+            _check_values(part.attributes)
+            parts.append(narrow.type(*astuple(part)))
         except MALFORMED as error:
-            return refusal(f"event {index} of a batch of {len(batch)}", error)
-    raise AssertionError("a batch was refused, but every event in it is good")
+            is_single = isinstance(encoded, tuple)
+            what = "an event" if is_single else f"event {index} of a batch of {len(encoded)}"
+            raise refusal(what, error) from None
+    return parts
+
+
+def _check_values(attributes: dict[str, Any]) -> None:
+    """`ValueError` if a value is none that an attribute may have."""
+    for value in attributes.values():
+        kind = type(value)
+        if kind not in _KINDS or (kind is int and value > INTEGER_MAX):
+            raise ValueError(f"an attribute is {_unfit_value(value)}")
 
 
 def _no_event(event: object) -> EventError:
@@ -281,11 +310,16 @@ def _unfit(attributes: Mapping[str, Value]) -> EventError:
         if unfit := _unfit_name([name]):
             return EventError(f"an attribute's name, {name!r:.80}, is {unfit}", "Choose another.")
         if unfit := _unfit_value(value):
-            return EventError(f"attribute {name!r:.80} is {unfit}", _VALUE_REMEDY)
+            remedy = _ZONE_REMEDY if unfit == NO_ZONE else _VALUE_REMEDY
+            return EventError(f"attribute {name!r:.80} is {unfit}", remedy)
     raise AssertionError("an event was refused, but every attribute of it is good")
 
 
-_VALUE_REMEDY = "Use bool, int, float or str, or leave it out for NULL (numpy: value.item())."
+_VALUE_REMEDY = (
+    "Use bool, int, float, str, datetime or bytes, or leave it out for NULL "
+    "(numpy: value.item(), pandas: value.to_pydatetime())."
+)
+_ZONE_REMEDY = "Give it a time zone: datetime.now(UTC), or value.replace(tzinfo=UTC)."
 
 
 def _unfit_value(value: object) -> str:
@@ -293,6 +327,11 @@ def _unfit_value(value: object) -> str:
         return "" if INTEGER_MIN <= value <= INTEGER_MAX else "beyond 64 bits, signed"
     if type(value) is str:
         return "" if _is_unicode(value) else "text with half a surrogate pair, which has no UTF-8"
+    if type(value) is datetime:
+        try:
+            in_utc(value)
+        except ValueError as error:
+            return str(error)
     return "" if type(value) in _KINDS else f"of type {_kind(value)}"
 
 

@@ -2,11 +2,11 @@
 
 Theory of operation
     A batch of events end to end is walked once. Each attribute becomes one place in flat arrays:
-    where its name stands, what kind its value is, and the value itself (a number's 64 bits, or
-    where a text stands). Nothing is copied and no Python object is made; callers pick columns from
-    the arrays. These walks refuse what they do not know (a MessagePack form that our encoder never
-    makes, a name that occurs twice). Then the caller decodes event by event, which is slower and
-    exact.
+    where its name stands, what kind its value is, and the value itself (a number's 64 bits, the
+    microseconds of a timestamp, or where a text or bytes stand). Nothing is copied and no Python
+    object is made; callers pick columns from the arrays. These walks refuse what they do not know
+    (a MessagePack form that our encoder never makes, a name that occurs twice). Then the caller
+    decodes event by event, which is slower and exact.
 
 Invariants
     I1  no byte outside of an event is read for it, whatever the bytes are
@@ -25,7 +25,8 @@ import numpy as np
 from numba import njit
 
 from gapless import machine_code
-from gapless.core.attribute_table import BOOL, FLOAT, INT, TEXT
+from gapless.core.attribute_table import BOOL, BYTES, FLOAT, INT, TEXT, TIMESTAMP
+from gapless.core.timestamps import FIRST, LAST, to_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,8 @@ REPEATS_CHECKED_MAX = 32
 """The most attributes of an event that is checked for repeated names; one with more is refused."""
 
 PUBLISHER, SEQUENCE = 2, 3  # places in an event, behind the attributes and the body
+SECOND = 1_000_000  # microseconds
+SECONDS_MIN, SECONDS_MAX = to_microseconds(FIRST) // SECOND, to_microseconds(LAST) // SECOND
 
 
 def _keep(function: Callable[..., Any]) -> Any:
@@ -75,8 +78,40 @@ def span(data, at, end, short, short_mask, first):  # type: ignore[no-untyped-de
 
 
 @_inner
+def piece(data, at, end):  # type: ignore[no-untyped-def]
+    """The kind of a value that is a text or bytes, where it starts, and how long it is; below 0: it
+    is none."""
+    start, length = span(data, at, end, 0xA0, 0x1F, 0xD9)
+    if start >= 0:
+        return TEXT, start, length
+    start, length = span(data, at, end, 0x00, 0x00, 0xC4)
+    return BYTES, start, length
+
+
+@_inner
+def timestamp(data, at, end):  # type: ignore[no-untyped-def]
+    """The microseconds of a timestamp, and where it ends; below 0: refused."""
+    byte = data[at]
+    if byte == 0xD6 and at + 6 <= end and data[at + 1] == 0xFF:
+        return whole(data, at + 2, 4) * SECOND, at + 6
+    if byte == 0xD7 and at + 10 <= end and data[at + 1] == 0xFF:
+        part = whole(data, at + 2, 4) >> 2
+        seconds = whole(data, at + 2, 8) & 0x3FFFFFFFF
+        at += 10
+    elif byte == 0xC7 and at + 15 <= end and data[at + 1] == 12 and data[at + 2] == 0xFF:
+        part, seconds = whole(data, at + 3, 4), whole(data, at + 7, 8)
+        at += 15
+    else:
+        return np.int64(0), np.int64(-1)
+    if part % 1000 or part >= 1000 * SECOND or not SECONDS_MIN <= seconds <= SECONDS_MAX:
+        return np.int64(0), np.int64(-1)
+    return seconds * SECOND + part // 1000, at
+
+
+@_inner
 def number(data, at, end):  # type: ignore[no-untyped-def]
-    """The kind of a value that is no text, its 64 bits, and where it ends; below 0: refused."""
+    """The kind of a value that is no text and no bytes, its 64 bits, and where it ends; below 0:
+    refused."""
     byte = data[at]
     if byte < 0x80:
         return INT, np.int64(byte), at + 1
@@ -91,7 +126,8 @@ def number(data, at, end):  # type: ignore[no-untyped-def]
     elif 0xD0 <= byte <= 0xD3:
         size = 1 << (byte - 0xD0)
     else:
-        return INT, np.int64(0), np.int64(-1)
+        value, at = timestamp(data, at, end)
+        return TIMESTAMP, value, at
     if at + 1 + size > end:
         return INT, np.int64(0), np.int64(-1)
     value = whole(data, at + 1, size)
@@ -154,9 +190,9 @@ def parse_rest(data, at, end, parts, rest):  # type: ignore[no-untyped-def]
 def parse(data, bounds, firsts, names, kinds, values, rest):  # type: ignore[no-untyped-def]
     """Fill the places of all attributes, and of what is behind them; False if one is refused.
 
-    `names`: start and length of each; `kinds` and `values`: of each; for a text, its start, and its
-    length in the third column of `names`. `rest`: by event, start and length of the body and of the
-    publisher (-1: none), and the sequence (-1: none)."""
+    `names`: start and length of each; `kinds` and `values`: of each; for a text or bytes, where it
+    starts, and its length in the third column of `names`. `rest`: by event, start and length of the
+    body and of the publisher (-1: none), and the sequence (-1: none)."""
     for event in range(len(bounds) - 1):
         at, end = bounds[event], bounds[event + 1]
         parts = data[at] & 0x0F
@@ -170,9 +206,9 @@ def parse(data, bounds, firsts, names, kinds, values, rest):  # type: ignore[no-
             if start < 0 or at >= end:
                 return False
             names[place, 0], names[place, 1] = start, length
-            text, size = span(data, at, end, 0xA0, 0x1F, 0xD9)
+            kind, text, size = piece(data, at, end)
             if text >= 0:
-                kinds[place], values[place], names[place, 2] = TEXT, text, size
+                kinds[place], values[place], names[place, 2] = kind, text, size
                 at = text + size
             else:
                 kinds[place], values[place], at = number(data, at, end)
@@ -241,11 +277,11 @@ def survey(data, bounds, names, ends, table, kinds, values, first):  # type: ign
                     data, start, names, ends[other], length
                 ):
                     row = other
-            text, size = span(data, at, end, 0xA0, 0x1F, 0xD9)
+            kind, text, size = piece(data, at, end)
             if text >= 0:
                 at = text + size
                 if row >= 0:
-                    kinds[row, event] = TEXT
+                    kinds[row, event] = kind
                     values[row, event] = checksum(data, text, size, table)
                 continue
             kind, bits, at = number(data, at, end)
@@ -331,11 +367,12 @@ def is_plain(data, bounds, count_max, name_max):  # type: ignore[no-untyped-def]
             if data[at] == 0xCB:  # as many are: a float
                 at += 9
                 continue
-            start, length = span(data, at, end, 0xA0, 0x1F, 0xD9)
+            kind, start, length = piece(data, at, end)
             if start < 0:
                 _, _, at = number(data, at, end)
             else:
-                at = start + length if is_text(data, start, length) else -1
+                is_whole = kind == BYTES or is_text(data, start, length)
+                at = start + length if is_whole else -1
             if at < 0:
                 return False
         if parts > 1:
@@ -376,11 +413,11 @@ def locate(data, bounds, names, ends, kinds, values, starts, lengths):  # type: 
                     data, start, names, ends[other], length
                 ):
                     row = other
-            text, size = span(data, at, end, 0xA0, 0x1F, 0xD9)
+            kind, text, size = piece(data, at, end)
             if text >= 0:
                 at = text + size
                 if row >= 0:
-                    kinds[row, event] = TEXT
+                    kinds[row, event] = kind
                     starts[row, event], lengths[row, event] = text, size
                 continue
             kind, bits, at = number(data, at, end)

@@ -2,7 +2,8 @@
 
 Theory of operation
     To find few events among many, a caller need not decode them: a rough value of each attribute is
-    enough. A number is its nearest float, a boolean 0 or 1, a text its CRC-32. One walk over the
+    enough. A number is its nearest float, a timestamp that of its microseconds, a boolean 0 or 1, a
+    text or bytes their CRC-32. One walk over the
     bytes (`wire.parse`) finds these for all names at once, and makes no object for an event.
     The walk refuses forms that it does not know, and the caller decodes instead.
 
@@ -21,7 +22,7 @@ from zlib import crc32
 
 import numpy as np
 
-from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.core.attribute_table import BOOL, BYTES, FLOAT, INT, MISSING, TEXT, TIMESTAMP
 from gapless.wire import parse
 from gapless.wire.events import encode_event
 
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
     Piece = tuple[bytes | memoryview, NDArray[np.int64]]
     Surveyed = tuple[NDArray[np.uint8], NDArray[np.float64]]
 
-NOTHING, BOOLEAN, NUMBER, WORDS = range(4)
-GROSS = np.zeros(5, np.uint8)  # by kind of `core.attribute_table`: the kind of a survey
+NOTHING, BOOLEAN, NUMBER, WORDS, MOMENT, OCTETS = range(6)
+GROSS = np.zeros(7, np.uint8)  # by kind of `core.attribute_table`: the kind of a survey
 GROSS[[MISSING, BOOL, INT, FLOAT, TEXT]] = NOTHING, BOOLEAN, NUMBER, NUMBER, WORDS
+GROSS[[TIMESTAMP, BYTES]] = MOMENT, OCTETS
 
 # What zlib does to one byte, with what it does before and behind taken out again.
 TABLE = np.array([crc32(bytes([0xFF ^ byte])) ^ 0xFF000000 for byte in range(256)], np.uint32)

@@ -91,13 +91,14 @@ def test_what_a_read_gives_can_be_published_again(tmp_path: Path) -> None:
             for name in ("t", "two"):
                 wanted = json.dumps({"topic": name, "from": "earliest"})
                 await caller.ask("PUT", f"/subscriptions/keeper-{name}", wanted)
-            await caller.publish("t", *({"n": n} for n in range(5)))
+            odd = {"at": {"timestamp": "2026-11-17T09:00:00Z"}, "raw": {"bytes": "AP8="}}
+            await caller.publish("t", *({"n": n, **odd} for n in range(5)))
             found = await caller.get("/topics/t/events")
             kind = {"Content-Type": "application/x-ndjson"}
             copied = await caller.ask("POST", "/topics/two/events", found.body, kind)
             assert len(copied.json["receipts"]) == 5
             copies = (await caller.get("/topics/two/events")).lines
-            assert [each["attributes"]["n"] for each in copies] == list(range(5))
+            assert [each["attributes"] for each in copies] == [{"n": n, **odd} for n in range(5)]
 
     run(main())
 
@@ -113,6 +114,9 @@ def test_what_a_read_gives_can_be_published_again(tmp_path: Path) -> None:
         ("application/json", '{"a": NaN}', 400, "NaN"),
         ("application/json", '{"a": [1]}', 400, "'a'"),
         ("application/json", '{"a": 1e999}', 200, ""),
+        ("application/json", '{"a": {"timestamp": "2026-11-17T09:00:00Z"}}', 200, ""),
+        ("application/json", '{"a": {"timestamp": "2026-11-17"}}', 400, "no timestamp"),
+        ("application/json", '{"a": {"bytes": "?"}}', 400, "Base64"),
         ("application/json", '{"a": 99999999999999999999}', 400, "'a'"),
         ("application/json", '{"body": "x", "a": 1}', 400, "'a'"),
         ("application/json", '{"attributes": 5}', 400, "attributes"),

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from gapless.core.timestamps import EPOCH, LAST
 from gapless.filters.matcher import Matcher
+from tests.filters.strategies import BYTES, MOMENTS
 
 if TYPE_CHECKING:
     from gapless.filters.matcher import Engine
@@ -30,6 +32,12 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "view": (pa.string_view(), TEXTS),
     "code": (pa.dictionary(pa.int32(), pa.string()), TEXTS),
     "rank": (pa.dictionary(pa.int8(), pa.int64()), [None, 0, 1, 2, 5]),
+    "at": (pa.timestamp("us", "UTC"), [None, *MOMENTS]),
+    "second": (pa.timestamp("s", "Europe/Oslo"), [None, EPOCH, LAST.replace(microsecond=0)]),
+    "raw": (pa.binary(), [None, *BYTES]),
+    "blob": (pa.large_binary(), [None, *BYTES]),
+    "fixed": (pa.binary(1), [None, b"a", b"\xff"]),
+    "seal": (pa.dictionary(pa.int8(), pa.binary()), [None, *BYTES]),
     "void": (pa.null(), [None]),
 }
 TESTS = [
@@ -42,6 +50,11 @@ TESTS = [
         "{} > 9007199254740992",
         "{} <= 4611686018427387905",
     ),
+    *(f"{{}} {sign} TIMESTAMP '1970-01-01T00:00:00Z'" for sign in ("=", "<>", "<", ">=")),
+    "{} BETWEEN TIMESTAMP '1970-01-01T00:00:00.000001Z' AND TIMESTAMP '2026-11-17T09:00:00Z'",
+    "{} IN (TIMESTAMP '1970-01-01T00:00:00Z', TIMESTAMP '9999-12-31T23:59:59.999999Z', X'61')",
+    "{} > TIMESTAMP '2255-06-05T23:47:34.740992Z'",
+    *("{} = X'61'", "{} <> X'61'", "{} >= X'6100'", "{} IN (X'', X'FF')", "{} NOT IN (X'61')"),
     *("{} = 9007199254740993", "{} NOT LIKE 'a%'", "{} NOT IN (1, 2, 5)", "{} = ''"),
 ]
 

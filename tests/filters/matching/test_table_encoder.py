@@ -17,7 +17,7 @@ from gapless.filters.matching.table_encoder import make_table_encoder
 from gapless.filters.show import show
 from gapless.wire.attribute_rows import AttributeRows
 from gapless.wire.events import encode_event
-from tests.filters.strategies import attribute_maps, conditions
+from tests.filters.strategies import BYTES, MOMENTS, attribute_maps, conditions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,13 +28,22 @@ if TYPE_CHECKING:
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, 2, 5, 100, -3, 2**53, 2**53 + 1, 2**62 + 1, -(2**63)),
     *(0.5, -0.0, 2.0, float("nan"), float("inf"), 1e300, "", "a", "ab", "é", "a" * 40, "1"),
+    *(*MOMENTS, *BYTES),
 ]
 SIMPLE = [
     *("{} = 1", "{} > 0", "{} BETWEEN 0 AND 2", "{} = TRUE", "{} <> TRUE", "{} = 0.5", "{} = 100"),
     *("{} = 'ab'", "{} <> 'ab'", "{} = ''", "{} IS NULL", "{} IS NOT NULL", "{} = 'é'"),
     *("{} > 9007199254740992", "{} = -3", "{} = 0", "{} IN (1, 2, 5)"),
+    "{} > TIMESTAMP '1970-01-01T00:00:00Z'",
+    "{} <= TIMESTAMP '2026-11-17T09:00:00Z'",
 ]
-ODD = ["{} LIKE 'a%'", "{} LIKE '%b%'", "{} + 1 > 2", "{} = 9007199254740993"]
+ODD = [
+    *("{} = TIMESTAMP '1970-01-01T00:00:00Z'", "{} = X'61'", "{} <> X'61'"),
+    "{} LIKE 'a%'",
+    "{} LIKE '%b%'",
+    "{} + 1 > 2",
+    "{} = 9007199254740993",
+]
 
 
 class AttributeTable(AttributeRows):

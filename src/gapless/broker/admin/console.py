@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gapless.broker.addresses import read_addresses
 from gapless.broker.clock import read as now_us
+from gapless.client.json_values import from_json, to_json
 from gapless.client.why import explain, fetch_json, parse_event
 from gapless.core.client_messages import Publish, Receipt, Refused
 from gapless.core.errors import FilterError, GaplessError, UsageError
@@ -330,7 +331,7 @@ class Console(PageSession):
                 seen += len(ticks)
                 attributes = decode_attributes(EventBatch(tuple(events)))
                 found += [
-                    {"event": f"{name}:{tick}", "tick": tick, "attributes": each}
+                    {"event": f"{name}:{tick}", "tick": tick, "attributes": to_json(each)}
                     for tick, each in zip(ticks, attributes, strict=True)
                     if condition.matches(each)
                 ]
@@ -525,7 +526,7 @@ class ConsoleRequests(PageRequests):
     async def _publish_body(self, _: Request, body: bytes) -> Response:
         try:
             given = json.loads(body)
-            topic, attributes = str(given["topic"]), dict(given["attributes"])
+            topic, attributes = str(given["topic"]), from_json(dict(given["attributes"]))
             text = str(given.get("body", "")).encode()
             event = await self._console.client.publish(topic, attributes, text)
         except GaplessError as error:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from gapless.broker.security.rights import Right
+from gapless.client.json_values import to_json
 from gapless.core.errors import StorageDamagedError
 from gapless.core.events import EventBatch
 from gapless.core.identity import PubendName, TopicName
@@ -52,6 +53,9 @@ class EventInquiry:
         if self._access is not None and isinstance(subscription, dict) and subscription["owner"]:
             rights = self._access.principals.rights_of(subscription["owner"])
             subscription["may_subscribe"] = rights.may(Right.SUBSCRIBE, topic)
+        for part in (facts, facts.get("host")):
+            if isinstance(part, dict) and part["attributes"] is not None:
+                part["attributes"] = to_json(part["attributes"])
         return facts
 
     async def find(self, topic: str, where: str) -> list[dict[str, Any]]:
@@ -79,7 +83,7 @@ class EventInquiry:
             await asyncio.sleep(0)
         attributes = decode_attributes(EventBatch(tuple(event for _, event in found)))
         return [
-            {"event": f"{pubend.name}:{tick}", "tick": tick, "attributes": each}
+            {"event": f"{pubend.name}:{tick}", "tick": tick, "attributes": to_json(each)}
             for (tick, _), each in zip(found, attributes, strict=True)
         ]
 

@@ -18,10 +18,12 @@ import json
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from gapless.core.errors import EventError
+from gapless.core.timestamps import show_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,7 +117,12 @@ def show_structured(event: Event) -> dict[str, Any]:
 
 
 def show_value(value: Value) -> bool | int | str:
-    """CloudEvents have no floating numbers, and integers of 32 bits."""
+    """CloudEvents have no floating numbers, and integers of 32 bits; in JSON, a timestamp is RFC
+    3339 and bytes are Base64, both as text."""
+    if isinstance(value, datetime):
+        return show_timestamp(value)
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
     if isinstance(value, bool | str) or (isinstance(value, int) and abs(value) <= INTEGER_MAX):
         return value
     return str(value)

@@ -207,7 +207,13 @@ def many(schema: str) -> Fields:
 
 TEXT: Fields = {"type": "string"}
 WHOLE: Fields = {"type": "integer"}
-VALUE: Fields = {"type": ["boolean", "integer", "number", "string"]}
+VALUE: Fields = {
+    "type": ["boolean", "integer", "number", "string", "object"],
+    "description": (
+        'An object has one of the fields float ("NaN", "Infinity", "-Infinity"), timestamp (RFC '
+        "3339) and bytes (Base64)."
+    ),
+}
 ATTRIBUTES: Fields = {"type": "object", "additionalProperties": VALUE}
 SETTINGS: Fields = {
     "service": {"enum": ["durable", "reliable", "multicast"]},

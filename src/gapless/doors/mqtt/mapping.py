@@ -20,11 +20,13 @@ from __future__ import annotations
 import base64
 import json
 import math
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gapless.core.timestamps import show_timestamp
 from gapless.doors.mqtt.packets import NONE, Properties
 
 if TYPE_CHECKING:
@@ -212,6 +214,10 @@ def _pairs(attributes: Mapping[str, Value]) -> list[tuple[str, str]]:
             made.append((name, value))
         elif isinstance(value, bool):
             made.append((name + BOOLEAN, "true" if value else "false"))
+        elif isinstance(value, datetime):
+            made.append((name, show_timestamp(value)))
+        elif isinstance(value, bytes):
+            made.append((name, base64.b64encode(value).decode()))
         else:
             made.append((name + NUMBER, repr(value)))
     return made

@@ -12,7 +12,7 @@ Bound: `BYTES_MAX` for all messages; a retained message beyond it is refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,7 +36,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     message: MqttMessage
     tick: int
-    attributes: dict[str, bool | int | float | str]
+    attributes: dict[str, Any]  # each a `Value`: msgspec has no union of texts and timestamps
 
 
 class Retained:

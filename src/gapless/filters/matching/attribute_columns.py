@@ -13,10 +13,11 @@ Invariants
 
 from __future__ import annotations
 
-from math import inf, nextafter
+from math import inf, nan, nextafter
 from typing import TYPE_CHECKING, Any
 
-from gapless.filters.constraint import Strings
+from gapless.core.timestamps import EPOCH, Timestamp, in_utc, is_timestamp, to_microseconds
+from gapless.filters.constraint import ByteStrings, Strings, Timestamps
 from gapless.filters.matching.checks import check_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ LOW_HALF = 0xFFFFFFFF
 
 
 class Opaque:
-    """Stands for a value that is neither boolean nor number nor string: present, nothing else."""
+    """Stands for a value of no kind that attributes have: present, nothing else."""
 
 
 def clamp(value: int) -> float:
@@ -49,6 +50,11 @@ def clamp(value: int) -> float:
         return float(value)
     except OverflowError:
         return NUMBER_MAX if value > 0 else -NUMBER_MAX
+
+
+def moment(value: Timestamp) -> float:
+    """The microseconds of a timestamp as a float, as near as can be; NaN without a time zone."""
+    return float(to_microseconds(value)) if is_timestamp(value) else nan
 
 
 def plain(value: object) -> Value | Opaque | None:
@@ -62,8 +68,24 @@ def plain(value: object) -> Value | Opaque | None:
             return float.__float__(value)
         case int():
             return int.__int__(value)
+        case bytes():
+            return bytes(value)
+        case Timestamp():
+            return value if type(value) is Timestamp else _plain_timestamp(value)
         case _:
             return Opaque()
+
+
+def _plain_timestamp(value: Timestamp) -> Timestamp | Opaque:
+    try:
+        found = in_utc(value)
+    except ValueError:
+        return Opaque()
+    return Timestamp.combine(found.date(), found.time(), EPOCH.tzinfo)
+
+
+JUDGED: dict[type, type] = {Strings: str, Timestamps: Timestamp, ByteStrings: bytes}
+"""By constraint the class of the values in its set."""
 
 
 class Truth:
@@ -72,7 +94,8 @@ class Truth:
     def __init__(self, constraint: Constraint, column: int) -> None:
         self.column = column
         self.constraint = constraint
-        self.of_strings = isinstance(constraint, Strings)
+        self.judged = JUDGED.get(type(constraint), float)  # the class of values; float: any number
+        self.of = self.of_string if self.judged is str else self._of_value
         self._check: ValueCheck = check_of(constraint)
         self._memo: dict[str, float] = {}
 
@@ -89,7 +112,7 @@ class Truth:
                 self._memo[value] = found
         return found
 
-    def of_number(self, value: float) -> float:
+    def _of_value(self, value: Value) -> float:
         return 1.0 if self._check(value) else 0.0
 
 
@@ -102,12 +125,13 @@ class AttributeColumns:
 
     __slots__ = (
         *("code", "codes", "edges", "guard", "guarded", "is_key", "keyed", "lengths", "loose"),
-        *("name", "number", "numbers", "presence", "texts", "truths"),
+        *("moment", "name", "number", "numbers", "presence", "texts", "truths"),
     )
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.number: int | None = None
+        self.moment: int | None = None
         self.code: int | None = None
         self.presence: int | None = None
         self.guard: int | None = None  # the edge key of events that have the attribute
@@ -131,7 +155,7 @@ class AttributeColumns:
         if not self.codes:
             self.codes = {}
         self.codes[point] = code
-        if not isinstance(point, str):
+        if isinstance(point, int | float):
             if not self.numbers:
                 self.numbers = {}
             self.numbers[point] = code
@@ -143,7 +167,7 @@ class AttributeColumns:
         self.lengths[len(prefix)] = self.lengths.get(len(prefix), 0) + 1
 
     def columns(self) -> list[int]:
-        own = [self.number, self.code, self.presence]
+        own = [self.number, self.moment, self.code, self.presence]
         own += [truth.column for truth in self.truths.values()]
         return [column for column in own if column is not None]
 
@@ -172,6 +196,9 @@ class AttributeColumns:
         if self.number is not None and not used[self.number]:
             freed.append(self.number)
             self.number = None
+        if self.moment is not None and not used[self.moment]:
+            freed.append(self.moment)
+            self.moment = None
         if self.code is not None and not used[self.code] and not keeps_code:
             freed.append(self.code)
             self.code = None
@@ -187,6 +214,7 @@ class AttributeColumns:
     def is_used(self) -> bool:
         return (
             self.number is not None
+            or self.moment is not None
             or self.code is not None
             or self.presence is not None
             or self.guard is not None
@@ -199,7 +227,15 @@ class AttributeColumns:
         if kind is str:
             self._fill_string(value, places, values, edges)
         elif kind is float or kind is int:
-            self._fill_number(value, places, values, edges)
+            self._fill_named(value, float, places, values, edges)
+            if self.number is not None:
+                places.append(self.number)
+                values.append(value if -EXACT_MAX < value < EXACT_MAX else clamp(value))
+        elif kind is Timestamp or kind is bytes:
+            self._fill_named(value, kind, places, values, edges)
+            if self.moment is not None and kind is Timestamp:
+                places.append(self.moment)
+                values.append(moment(value))
         elif kind is bool or kind is Opaque:
             if self.code is not None:
                 places.append(self.code)
@@ -223,7 +259,7 @@ class AttributeColumns:
         if code >= CODE_FIRST:
             edges.append(int(code))
         for truth in self.truths.values():
-            if truth.of_strings:
+            if truth.judged is str:
                 places.append(truth.column)
                 values.append(truth.of_string(value))
         for length in self.lengths:
@@ -232,19 +268,17 @@ class AttributeColumns:
                 if edge is not None:
                     edges.append(edge)
 
-    def _fill_number(
-        self, value: int | float, places: list[int], values: list[float], edges: list[int]
+    def _fill_named(
+        self, value: Any, kind: type, places: list[int], values: list[float], edges: list[int]
     ) -> None:
+        """The code and the truths of a value that is no string."""
         code = self.codes.get(value, -1.0)
         if self.code is not None:
             places.append(self.code)
             values.append(code)
         if code <= -CODE_FIRST:
             edges.append(-int(code))
-        if self.number is not None:
-            places.append(self.number)
-            values.append(value if -EXACT_MAX < value < EXACT_MAX else clamp(value))  # type: ignore[arg-type]
         for truth in self.truths.values():
-            if not truth.of_strings:
+            if truth.judged is kind:
                 places.append(truth.column)
-                values.append(truth.of_number(value))
+                values.append(truth.of(value))

@@ -26,6 +26,7 @@ from gapless.filters.matching.calculation import Calculation
 from gapless.filters.matching.edge_keys import EdgeKeys
 from gapless.filters.matching.record_batch import (
     column_of,
+    is_moment,
     is_number,
     is_text,
     nulls_of,
@@ -89,10 +90,11 @@ class Encoding:
         if kinds.is_string_view(column.type):
             column = column.cast(pa.large_string())
         by_value = bool(attribute.truths or attribute.lengths)
-        numbers_done = is_number(column.type)
+        numbers_done = is_number(column.type) or is_moment(column.type)
         if numbers_done:
-            if attribute.number is not None:
-                self._put(attribute.number, numbers_of(column))
+            place = attribute.number if is_number(column.type) else attribute.moment
+            if place is not None:
+                self._put(place, numbers_of(column))
             if attribute.code is not None:
                 self._put(attribute.code, np.where(nulls_of(column), np.nan, -1.0))
             if not by_value and not attribute.codes:
@@ -135,10 +137,8 @@ class Encoding:
             numbers = [clamp(v) if type(v) in (int, float) else nan for v in values]  # type: ignore[arg-type]
             self._put(attribute.number, np.array(numbers)[places])
         for truth in attribute.truths.values():
-            if truth.of_strings:
-                judged = [truth.of_string(v) if type(v) is str else 0.0 for v in values]
-            else:
-                judged = [truth.of_number(v) if type(v) in (int, float) else 0.0 for v in values]  # type: ignore[arg-type]
+            classes = (int, float) if truth.judged is float else (truth.judged,)
+            judged = [truth.of(v) if type(v) in classes else 0.0 for v in values]  # type: ignore[arg-type]
             self._put(truth.column, np.array(judged)[places])
         if attribute.lengths:
             self._spread_edges(attribute, values, places)

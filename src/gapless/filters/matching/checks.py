@@ -9,8 +9,18 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from gapless.core.timestamps import is_timestamp
 from gapless.filters.arithmetic import NUMBERS
-from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings
+from gapless.filters.constraint import (
+    Booleans,
+    ByteStrings,
+    Missing,
+    Numbers,
+    Present,
+    Strings,
+    Timestamps,
+    admits,
+)
 from gapless.filters.evaluate import compile_condition
 
 if TYPE_CHECKING:
@@ -42,6 +52,10 @@ def check_of(constraint: Constraint) -> ValueCheck:
             return lambda value: isinstance(value, str) and inside(value)
         case Numbers():
             return _number_check(constraint)
+        case Timestamps():
+            return lambda value: is_timestamp(value) and admits(constraint, value)
+        case ByteStrings():
+            return lambda value: isinstance(value, bytes) and admits(constraint, value)
 
 
 def _number_check(constraint: Numbers) -> ValueCheck:

@@ -1,15 +1,16 @@
 """Columns: what an event becomes for the compiled index, a row of floats.
 
 Theory of operation
-    Each attribute that filters use has up to three columns, and the odd constraint has its own:
+    Each attribute that filters use has up to four columns, and the odd constraint has its own:
 
     number    the number; NaN if missing or of another kind
-    code      False 0, True 1, a string that no filter names 2, a number that none names -1, and
-              for each string or number that filters do name its own code, from `CODE_FIRST` on,
-              negative for numbers; NaN if missing. Values are compared exactly, by dictionary.
+    moment    the microseconds of a timestamp; NaN if missing or of another kind
+    code      False 0, True 1, a string that no filter names 2, another value that none names -1,
+              and for each value that filters do name its own code, from `CODE_FIRST` on, negative
+              for all but strings; NaN if missing. Values are compared exactly, by dictionary.
     presence  1 if there, else 0
     truth     1 if the value is in the set of one constraint, else 0: LIKE patterns, intervals of
-              strings, sets of numbers. Judged once per distinct string, as long as the memo
+              strings, sets of numbers, bytes. Judged once per distinct string, as long as the memo
               remembers. At most `TRUTHS_MAX`; further odd constraints are checked on survivors.
 
     expression  the value of an expression, see `expression_column`
@@ -35,7 +36,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings
+from gapless.core.timestamps import FIRST, to_microseconds
+from gapless.filters.constraint import (
+    Booleans,
+    ByteStrings,
+    Missing,
+    Numbers,
+    Present,
+    Strings,
+    Timestamps,
+)
 from gapless.filters.matching.attribute_columns import (
     CODE_FIRST,
     EXACT_MAX,
@@ -145,6 +155,12 @@ class ColumnLayout:
             attribute.number = self._new_column()
         return attribute.number
 
+    def moment_column(self, name: str) -> int:
+        attribute = self.attribute(name)
+        if attribute.moment is None:
+            attribute.moment = self._new_column()
+        return attribute.moment
+
     def code_column(self, name: str) -> int:
         attribute = self.attribute(name)
         if attribute.code is None:
@@ -164,7 +180,7 @@ class ColumnLayout:
         return self.code_count - 1
 
     def code_of(self, name: str, point: Point) -> float:
-        """The code of a string or number, positive or negative; a new one if it has none."""
+        """The code of a value, positive for a string; a new one if it has none."""
         attribute = self.attribute(name)
         code = attribute.codes.get(point)
         if code is None:
@@ -251,6 +267,10 @@ class ColumnLayout:
                 return [
                     ColumnInterval(self.code_column(name), float(values[0]), float(values[-1]))
                 ], True
+            case Timestamps():
+                return self._timestamp_slots(name, constraint)
+            case ByteStrings():
+                return self._byte_slots(name, constraint)
             case _:
                 raise AssertionError(constraint)
 
@@ -279,6 +299,25 @@ class ColumnLayout:
         if self.truth_count < TRUTHS_MAX:
             return [self._truth_slot(name, constraint)], True
         return [ColumnInterval(self.code_column(name), STRING, inf)], False
+
+    def _timestamp_slots(
+        self, name: str, constraint: Timestamps
+    ) -> tuple[Sequence[ColumnInterval], bool]:
+        values = constraint.values
+        if values is not None and len(values) > 1 and self.truth_count < TRUTHS_MAX:
+            return [self._truth_slot(name, constraint)], True
+        return _interval_slots(self.moment_column(name), _as_numbers(constraint))
+
+    def _byte_slots(
+        self, name: str, constraint: ByteStrings
+    ) -> tuple[Sequence[ColumnInterval], bool]:
+        values = constraint.values
+        if values is not None and len(values) == 1:
+            code = self.code_of(name, values[0])
+            return [ColumnInterval(self.code_column(name), code, code)], True
+        if self.truth_count < TRUTHS_MAX:
+            return [self._truth_slot(name, constraint)], True
+        return (), False
 
     def _truth_slot(self, name: str, constraint: Constraint) -> ColumnInterval:
         attribute = self.attribute(name)
@@ -334,6 +373,19 @@ class ColumnLayout:
         while self.width - 1 in free:
             self.width -= 1
         self._free_columns = [column for column in self._free_columns if column < self.width]
+
+
+def _as_numbers(constraint: Timestamps) -> Numbers:
+    """The set of the microseconds of these timestamps."""
+    if constraint.values is not None:
+        return Numbers(values=tuple(map(to_microseconds, constraint.values)))
+    low, high = constraint.low, constraint.high
+    return Numbers(
+        -inf if low == FIRST else to_microseconds(low),
+        inf if high is None else to_microseconds(high),
+        high_open=high is not None,
+        excluded=tuple(map(to_microseconds, constraint.excluded)),
+    )
 
 
 def _interval_slots(column: int, constraint: Numbers) -> tuple[Sequence[ColumnInterval], bool]:

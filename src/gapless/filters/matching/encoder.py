@@ -18,7 +18,8 @@ import struct
 from math import nan
 from typing import TYPE_CHECKING, Any
 
-from gapless.filters.matching.attribute_columns import Opaque, clamp, plain
+from gapless.core.timestamps import Timestamp
+from gapless.filters.matching.attribute_columns import Opaque, clamp, moment, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +43,8 @@ def make_encoder(columns: ColumnLayout) -> Encode:
     scope: dict[str, Any] = {
         "Opaque": Opaque,
         "clamp": clamp,
+        "Timestamp": Timestamp,
+        "moment": moment,
         "nan": nan,
         "pack_into": struct.Struct(f"={columns.width}d").pack_into,
         "plain_attributes": plain_attributes,
@@ -64,8 +67,7 @@ def _names_of(attribute: AttributeColumns, index: int) -> dict[str, Any]:
         f"lengths{index}": sorted(attribute.lengths),
     }
     for truth in attribute.truths.values():
-        judge = truth.of_string if truth.of_strings else truth.of_number
-        names[f"judge{truth.column}"] = judge
+        names[f"judge{truth.column}"] = truth.of
     return names
 
 
@@ -89,33 +91,42 @@ def _inline_source(attributes: list[AttributeColumns], computed: list[int], widt
 
 def _branches(attribute: AttributeColumns, index: int) -> Lines:
     """Source that fills the columns of one attribute from `value`, by its class."""
-    judged = [(t.of_strings, t.column) for t in attribute.truths.values()]
+    judged = [(t.judged, t.column) for t in attribute.truths.values()]
 
-    def fill(number: str, code: str, presence: str, strings: str, numbers: str) -> Lines:
-        filled = [(attribute.number, number), (attribute.code, code)]
+    def fill(
+        kind: type | None,
+        code: str,
+        number: str = "nan",
+        moment: str = "nan",
+        presence: str = "1.0",
+    ) -> Lines:
+        filled = [(attribute.number, number), (attribute.moment, moment), (attribute.code, code)]
         filled += [(attribute.presence, presence)]
-        filled += [(c, (strings if s else numbers).format(c)) for s, c in judged]
+        filled += [(c, f"judge{c}(value)" if each is kind else "0.0") for each, c in judged]
         lines = [f"  c{column} = {text}" for column, text in filled if column is not None]
         return lines or ["  pass"]
 
-    judge = "judge{}(value)"
     found = f"codes{index}(value, -1.0)"
     lines = [" kind = value.__class__", " if kind is str:"]
-    lines += fill("nan", f"codes{index}(value, 2.0)", "1.0", judge, "0.0")
+    lines += fill(str, f"codes{index}(value, 2.0)")
     if attribute.lengths:
         lines.append(f"  for length in lengths{index}:")
         lines.append("   if length > len(value): break")
         lines.append(f"   edge = edges{index}(value[:length])")
         lines.append("   if edge is not None: extra.append(edge)")
     lines.append(" elif kind is float:")
-    lines += fill("value", found, "1.0", "0.0", judge)
+    lines += fill(float, found, "value")
     lines.append(" elif kind is int:")
     within = "value if -9007199254740992 < value < 9007199254740992 else clamp(value)"
-    lines += fill(within, found, "1.0", "0.0", judge)
+    lines += fill(float, found, within)
     lines.append(" elif value is None:")
-    lines += fill("nan", "nan", "0.0", "0.0", "0.0")
+    lines += fill(None, "nan", presence="0.0")
     lines.append(" elif kind is bool:")
-    lines += fill("nan", "1.0 if value else 0.0", "1.0", "0.0", "0.0")
+    lines += fill(None, "1.0 if value else 0.0")
+    lines.append(" elif kind is Timestamp:")
+    lines += fill(Timestamp, found, moment="moment(value)")
+    lines.append(" elif kind is bytes:")
+    lines += fill(bytes, found)
     lines.append(" elif kind is Opaque:")
-    lines += fill("nan", "-1.0", "1.0", "0.0", "0.0")
+    lines += fill(None, "-1.0")
     return lines

@@ -20,7 +20,15 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.filters.constraint import Missing, Numbers, Strings, prefix_end
+from gapless.core.timestamps import Timestamp
+from gapless.filters.constraint import (
+    ByteStrings,
+    Missing,
+    Numbers,
+    Strings,
+    Timestamps,
+    prefix_end,
+)
 from gapless.filters.syntax import names_in
 
 if TYPE_CHECKING:
@@ -39,7 +47,9 @@ KEYS_MAX = 16
 NAMES_MAX = 4
 """How many attributes one key may combine; the other equalities are tested."""
 
-Point = str | int | float
+Point = str | int | float | Timestamp | bytes
+POINTED: frozenset[type] = frozenset((Strings, Numbers, Timestamps, ByteStrings))
+"""Constraints that may list their values."""
 Key = tuple[Point, ...]
 
 
@@ -62,8 +72,7 @@ def plan(conjunction: Conjunction) -> Clause:
     tests: list[tuple[str, Constraint]] = []
     room = KEYS_MAX
     for name, constraint in conjunction.constraints:
-        kind = constraint.__class__
-        values = constraint.values if kind is Strings or kind is Numbers else None  # type: ignore[union-attr]
+        values = constraint.values if constraint.__class__ in POINTED else None  # type: ignore[union-attr]
         if values is not None and len(values) <= room and len(pinned) < NAMES_MAX:
             room //= len(values)
             pinned.append((name, constraint))

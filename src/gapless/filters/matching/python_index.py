@@ -23,6 +23,7 @@ from __future__ import annotations
 from sys import getsizeof
 from typing import TYPE_CHECKING
 
+from gapless.core.timestamps import Timestamp
 from gapless.filters.matching.attribute_columns import plain
 from gapless.filters.matching.checks import clause_check
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 WHOLE, PRESENT = 0, -1
 """In place of the length of a prefix: the values themselves, and that there is a value at all."""
 
-KEYS = frozenset((str, int, float))
+KEYS = frozenset((str, int, float, Timestamp, bytes))
 """Values of these classes are looked up as they are."""
 
 TABLES_FEW = 8

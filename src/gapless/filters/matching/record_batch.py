@@ -25,10 +25,18 @@ if TYPE_CHECKING:
 def check_kind(name: str, kind: pa.DataType) -> None:
     """TypeError if a column of this type cannot be an attribute."""
     inner = kind.value_type if kinds.is_dictionary(kind) else kind
-    if not (is_text(inner) or is_number(inner) or kinds.is_boolean(inner) or kinds.is_null(inner)):
+    if not (
+        is_text(inner)
+        or is_number(inner)
+        or kinds.is_boolean(inner)
+        or kinds.is_null(inner)
+        or is_moment(inner)
+        or is_binary(inner)
+    ):
         raise TypeError(
-            f"column {name!r} is of type {kind}, and an attribute is a boolean, a number or a "
-            "string. Cast the column, or drop it if no filter should see it."
+            f"column {name!r} is of type {kind}, and an attribute is a boolean, a number, a "
+            "string, a timestamp with a time zone, or bytes. Cast the column, or drop it if no "
+            "filter should see it."
         )
 
 
@@ -38,6 +46,19 @@ def is_text(kind: pa.DataType) -> bool:
 
 def is_number(kind: pa.DataType) -> bool:
     return bool(kinds.is_integer(kind) or kinds.is_floating(kind))
+
+
+def is_moment(kind: pa.DataType) -> bool:
+    return bool(kinds.is_timestamp(kind) and kind.tz is not None)
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        kinds.is_binary(kind)
+        or kinds.is_large_binary(kind)
+        or kinds.is_binary_view(kind)
+        or kinds.is_fixed_size_binary(kind)
+    )
 
 
 class BatchRow(Mapping[str, "Value"]):
@@ -91,9 +112,22 @@ def column_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:
         raise TypeError(f"the batch has {len(places)} columns {name!r}. Rename all but one.")
     column = batch.column(places[0])
     check_kind(name, column.type)
+    inner = column.type.value_type if kinds.is_dictionary(column.type) else column.type
+    if is_moment(inner) or is_binary(inner):
+        return _plain(name, column, pa.timestamp("us", "UTC") if is_moment(inner) else pa.binary())
     if kinds.is_dictionary(column.type) and column.dictionary.null_count:
         return column.dictionary_decode()  # so that null is null in one way only
     return column
+
+
+def _plain(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column of timestamps or bytes in the one form that attributes have."""
+    if kinds.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise TypeError(f"column {name!r}: {error}. Round it to microseconds.") from None
 
 
 def nulls_of(column: pa.Array) -> NDArray[np.bool_]:
@@ -103,7 +137,9 @@ def nulls_of(column: pa.Array) -> NDArray[np.bool_]:
 
 
 def numbers_of(column: pa.Array) -> NDArray[np.float64]:
-    """A column of numbers as floats, NaN where it is null."""
+    """A column of numbers, or timestamps' microseconds, as floats; NaN where it is null."""
+    if kinds.is_timestamp(column.type):
+        column = column.cast(pa.int64())
     if not column.null_count:
         return column.to_numpy(zero_copy_only=False).astype(np.float64)  # type: ignore[no-any-return]
     numbers = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from gapless.filters.constraint import Constraint
     from gapless.filters.syntax import Condition, Expression
 
-    Literals = list[str | int | float]
+    Literals = list[Any]
     Make = Callable[[Literals], Constraint | None]
     MakeResidual = Callable[[Literals], Condition]
     Step = tuple[str | None, Any, Literals]  # attribute; how to make it; the literals that takes
@@ -147,10 +147,11 @@ def _step(leaf: Condition, place: int) -> Step | None:
             if isinstance(value, bool):
                 return name, lambda _literals: compared(sign, value), []
             return name, lambda literals: compared(sign, literals[place]), [value]
-        case Between(Attribute(name), Literal(low), Literal(high)) if not (
-            isinstance(low, bool | str) or isinstance(high, bool | str)
-        ):
-            return name, lambda literals: numbers(literals[place], literals[place + 1]), [low, high]
+        case Between(Attribute(name), Literal(low), Literal(high)) if {type(low), type(high)} <= {
+            int,
+            float,
+        }:
+            return name, lambda given: numbers(given[place], given[place + 1]), [low, high]
         case Like(Attribute(name), pattern, None):
             return name, lambda literals: _like(literals[place]), [pattern]
         case In(Attribute(name), listed):

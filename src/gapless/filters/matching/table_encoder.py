@@ -4,8 +4,8 @@ Theory of operation
     An `AttributeTable` says where the values that filters ask for stand in encoded events. A kernel
     writes numbers, truths and presence into the rows; codes of texts are looked up by another, from
     the bytes; those of numbers by numpy, in a sorted table. What needs a value as Python has it
-    (truths of patterns, prefixes, expressions, and numbers beyond 2^53 that filters name) is left
-    to `encoder`: `make_table_encoder` gives nothing then.
+    (truths of patterns, prefixes, expressions; numbers beyond 2^53, timestamps and bytes that
+    filters name) is left to `encoder`: there is no table encoder, or it gives no rows.
 
 Invariants
     I1  a row that comes out is what `encoder` makes of the same attributes
@@ -41,8 +41,8 @@ class TableEncoder:
         self._attributes = list(columns.attributes.values())
         self.names = tuple(attribute.name for attribute in self._attributes)
         self._width = columns.width
-        places = [(a.number, a.code, a.presence) for a in self._attributes]
-        flat = [-1 if place is None else place for three in places for place in three]
+        places = [(a.number, a.code, a.presence, a.moment) for a in self._attributes]
+        flat = [-1 if place is None else place for four in places for place in four]
         self._columns = np.array(flat, np.int64)
         self._named: dict[int, NamedNumbers] = {}
 
@@ -57,6 +57,8 @@ class TableEncoder:
             if attribute.texts is None:
                 attribute.texts = TextCodes()
             if not attribute.texts.learn(attribute.codes):
+                return None
+            if attribute.texts.count + len(attribute.numbers) < len(attribute.codes):
                 return None
             attribute.texts.place(table, index, rows, self._width, attribute.code)
             if attribute.numbers:

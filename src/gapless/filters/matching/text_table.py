@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.core.attribute_table import BOOL, BYTES, FLOAT, INT, MISSING, TEXT, TIMESTAMP
 from gapless.filters.matching.arena import compiled, mix, prefetch
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ENTRY_WORDS = 4
 HASH, CODE, BEGIN, LENGTH = 0, 1, 2, 3  # of an entry
-UNKNOWN_TEXT, UNKNOWN_NUMBER = 2.0, -1.0
+UNKNOWN_TEXT, UNKNOWN_OTHER = 2.0, -1.0
 PROBES_MAX = 256
 """Far more than chance makes of a table that is half full."""
 
@@ -153,13 +153,14 @@ def place(
 @compiled
 def fill(kinds: Heap, values: Floats, columns: Words, rows: Floats, width: int) -> int:
     """Write values into rows, all but the codes of what filters name. `columns`: for each
-    attribute those of its number, its code and its presence; -1: there is none."""
+    attribute those of its number, code, presence and moment; -1: there is none."""
     rows[:] = np.nan
     count: int = kinds.shape[1]
     for attribute in range(kinds.shape[0]):
-        number = columns[3 * attribute]
-        code = columns[3 * attribute + 1]
-        presence = columns[3 * attribute + 2]
+        number = columns[4 * attribute]
+        code = columns[4 * attribute + 1]
+        presence = columns[4 * attribute + 2]
+        moment = columns[4 * attribute + 3]
         for index in range(count):
             kind, first = kinds[attribute, index], index * width
             if presence >= 0:
@@ -168,7 +169,12 @@ def fill(kinds: Heap, values: Floats, columns: Words, rows: Floats, width: int) 
                 if number >= 0:
                     rows[first + number] = values[attribute, index]
                 if code >= 0:
-                    rows[first + code] = UNKNOWN_NUMBER
+                    rows[first + code] = UNKNOWN_OTHER
+            elif kind in (TIMESTAMP, BYTES):
+                if moment >= 0 and kind == TIMESTAMP:
+                    rows[first + moment] = values[attribute, index]
+                if code >= 0:
+                    rows[first + code] = UNKNOWN_OTHER
             elif kind == TEXT and code >= 0:
                 rows[first + code] = UNKNOWN_TEXT
             elif kind == BOOL and code >= 0:

@@ -160,14 +160,14 @@ class GroupPromises(Checker):
         if self.record.network.pubends[pubend].topic != self.plan.dead_letters:
             return
         why = decode_attributes(EventBatch((encoded,)))[0]
-        place = PubendName(str(why["dead_letter_pubend"])), int(why["dead_letter_tick"])
+        place = PubendName(str(why["dead_letter_pubend"])), int(str(why["dead_letter_tick"]))
         where = f"{place[0]} {show_tick(place[1])}"
         if place in self._letters:
             raise self.violated(f"G3: {where} is a dead letter twice")
         if place in self._confirmed or place in self._finished:
             raise self.violated(f"G3: {where} is finished, and a dead letter")
         if why["dead_letter_attempts"] != self.plan.attempts_max:
-            raise self.violated(f"{where} was given up after {why['dead_letter_attempts']}")
+            raise self.violated(f"{where} was given up after {why['dead_letter_attempts']!r}")
         self._letters.add(place)
 
     # --- the end ----------------------------------------------------------------------------------

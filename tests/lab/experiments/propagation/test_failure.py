@@ -24,7 +24,7 @@ from tests.lab.experiments.propagation.tiny import tiny_results
 def test_every_subject_comes_once_in_a_hundred_events_on_its_topic() -> None:
     events = [make_event(number) for number in range(100)]
     assert {attributes["subject"] for _, attributes in events} == set(range(100))
-    assert all(topic == topic_of(int(a["subject"])) for topic, a in events)
+    assert all(topic == topic_of(int(str(a["subject"]))) for topic, a in events)
 
 
 def test_streams_share_the_relays_evenly_also_without_the_first() -> None:
