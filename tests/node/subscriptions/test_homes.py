@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gapless.core.client_messages import (
     Acknowledge,
@@ -34,6 +35,7 @@ cell = [
 topic = [{name = "news", pubends = ["p"]}]
 """
 BEATS = 4
+NOBODY = SubscriptionName("nobody")
 
 
 class Land(Country):
@@ -248,6 +250,28 @@ def test_its_end_is_answered_though_somebody_looks_for_it_meanwhile() -> None:
     assert isinstance(land.ask("a", Acknowledge(0, {"news/0": 1}, 8, name), "eve"), Refused)
     land.wait(BEATS)
     assert Done(6) in land.heard["bob@a"]
+
+
+@pytest.mark.parametrize("request_", [Forget(6, NOBODY), Acknowledge(0, {"news/0": 1}, 6, NOBODY)])
+def test_a_name_stays_claimed_while_its_subscription_starts_whoever_asks_for_it(
+    request_: Forget | Acknowledge,
+) -> None:
+    for registrar in "abc":
+        land = Land()
+        name = land.name_at(registrar)
+        land.cut.add("p")  # so it waits for its start
+        town = land.towns["a"]
+        town.connect("ann")
+        town._do(town.node.receive(ClientName("ann"), Subscribe(NEWS, 1, 1, name=name), town.now))
+        land.run()
+        refused = land.ask("a", structs.replace(request_, name=name), "bob")
+        assert isinstance(refused, Refused), "it is not there yet"
+        land.cut.clear()
+        land.wait(BEATS)
+        assert any(isinstance(each, Subscribed) for each in land.heard["ann@a"])
+        land.leave("a")
+        assert land.subscribe("b", name, client="eve").elsewhere == ("a",)
+        assert land.homes(name) == ["a"]
 
 
 def test_registrars_are_told_of_what_they_do_not_know_when_a_broker_starts() -> None:

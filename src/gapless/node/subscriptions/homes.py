@@ -457,10 +457,15 @@ class Homes:
         self, name: SubscriptionName, entry: NameEntry | None, now: Instant
     ) -> list[Effect]:
         """Free a name that the registrar believes to be here. A crash came between the claim and
-        the creation, or between the end and its note."""
+        the creation, or between the end and its note. A name that a client waits for stays: it was
+        claimed for a subscription that starts."""
+        record = self.table.get(name)
+        is_granted = record is not None and record.grant is not None
+        is_ready = any(message.name == name for _, message in self.ready)
         is_here = self.named.subscriptions.get(name) is not None
         is_asked = ("claim", name) in self.questions or ("free", name) in self.questions
-        if entry is None or entry.home != self.name or is_here or is_asked:
+        is_used = is_here or is_granted or is_ready or is_asked
+        if entry is None or entry.home != self.name or is_used:
             return []
         return self._open("free", name, entry, "", [], now)
 
