@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 
 from gapless.core.errors import FilterError
 from gapless.core.events import EventBatch
+from gapless.core.timestamps import MICROSECOND
 from gapless.filters import Filter
+from gapless.filters.build import chained
 from gapless.filters.evaluate import compile_condition
 from gapless.filters.matcher import Matcher
-from gapless.filters.show import show
+from gapless.filters.parse import parse
+from gapless.filters.show import show, show_value
 from gapless.filters.sieve import Sieve, digest
+from gapless.filters.syntax import And
 from gapless.wire.attribute_rows import AttributeRows
 from gapless.wire.events import encode_event
 from tests.filters import oracle
@@ -27,12 +31,14 @@ if TYPE_CHECKING:
 
 AT = datetime(2026, 11, 17, 9, tzinfo=UTC)
 TYPES = {"a": pa.timestamp("us", "UTC"), "b": pa.binary(), "c": pa.timestamp("us", "UTC")}
+NEAR = st.integers(-3, 3).map(lambda some: AT + some * MICROSECOND)
+SHORT = st.text("\0a\xff", max_size=2).map(lambda text: text.encode("latin-1"))
 ROWS = st.lists(
     st.fixed_dictionaries(
         {
-            "a": st.none() | moments(),
-            "b": st.none() | byte_strings(),
-            "c": st.none() | moments(),
+            "a": st.none() | NEAR | moments(),
+            "b": st.none() | SHORT | byte_strings(),
+            "c": st.none() | NEAR,
         }
     ),
     min_size=1,
@@ -40,8 +46,25 @@ ROWS = st.lists(
 )
 
 
+@st.composite
+def near_tests(draw: st.DrawFn) -> Condition:
+    """A test of one attribute, with literals that events have or just do not have."""
+    name = draw(st.sampled_from("abc"))
+    kind: st.SearchStrategy[Any] = SHORT if name == "b" else NEAR
+    one, other = (show_value(draw(kind)) for _ in range(2))
+    sign = draw(st.sampled_from(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN", "NOT IN"]))
+    if sign == "BETWEEN":
+        return parse(f"{name} BETWEEN {one} AND {other}")
+    return parse(f"{name} {sign} ({one}, {other})" if "IN" in sign else f"{name} {sign} {one}")
+
+
+NEARBY = st.lists(near_tests(), min_size=1, max_size=2).map(
+    lambda some: some[0] if len(some) == 1 else chained(And, some)
+)
+
+
 @settings(max_examples=150, deadline=None)
-@given(st.lists(conditions(), min_size=1, max_size=6), ROWS)
+@given(st.lists(NEARBY | NEARBY | conditions(), min_size=1, max_size=6), ROWS)
 def test_evaluator_engines_bytes_arrow_and_sieve_agree(
     some: list[Condition], rows: list[dict[str, Any]]
 ) -> None:
