@@ -62,6 +62,7 @@ class Roots:
         "_creators",
         "_group",
         "_guard",
+        "_newest_era",
         "_pastry",
         "_recent",
         "_replicate_due",
@@ -89,6 +90,7 @@ class Roots:
         self._changes = 0
         self._round_due = self._replicate_due = Instant(0)
         self._recent: dict[tuple[TopicId, Seat, int], None] = {}
+        self._newest_era = Instant(0)  # no two eras of this node are the same
         self._creators: dict[TopicId, NodeId] = {}  # nodes that wait for a group to be active
         self._sent: dict[TopicId, int] = {}  # as leader: all below this went down the tree
         self.records: dict[TopicId, TopicRecord] = {}
@@ -173,7 +175,9 @@ class Roots:
         if topic is None:
             return effects
         if topic.era is None:
-            topic.era, topic.last = Ballot(now, self._pastry.seat.node), 0
+            # It may have been root before, and again, within the same microsecond.
+            self._newest_era = Instant(max(now, self._newest_era + 1))
+            topic.era, topic.last = Ballot(self._newest_era, self._pastry.seat.node), 0
         topic.last += 1
         event = TreeEvent(identifier, topic.last, publication.body, topic.era)
         return effects + self._tree.multicast(topic, event, now)
