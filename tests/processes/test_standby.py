@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,3 +35,26 @@ def test_whatever_strikes_the_holder_or_the_store_every_event_comes_once(tmp_pat
     assert load.sent > 0
     assert state is not None
     assert state.term >= 1 + len(BLOWS) - 1, "each blow but perhaps that at the store"
+
+
+def test_a_standby_that_is_told_to_read_its_files_anew_goes_on_standing_by(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg")
+    from gapless.storage.replica.postgres import init
+
+    with PostgresServer() as server:
+        init(server.url)
+        with Pair(server.url, tmp_path) as pair:
+            pair.start(0)
+            wait_for("is ready", pair, 0)
+            pair.start(1)
+            wait_for("stands by", pair, 1)
+            pair.signal(1, signal.SIGHUP)
+            pair.signal(0, signal.SIGTERM)
+            wait_for("is ready", pair, 1)
+
+
+def wait_for(text: str, pair: Pair, side: int) -> None:
+    end_s = time.monotonic() + 60
+    while text not in pair.log(side):
+        assert time.monotonic() < end_s, pair.log(side)
+        time.sleep(0.05)

@@ -21,7 +21,7 @@ import os
 import signal
 import socket
 import sys
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from gapless.broker import logs
@@ -112,7 +112,7 @@ async def serve(
 ) -> None:
     """Start, tell that it is ready, wait for a signal or a failure, or for `stop`; drain."""
     stop = stop or asyncio.Event()
-    Signals(broker, stop).listen()
+    Signals(stop, broker.reload).listen()
     async with broker:
         collect_rarely()
         if with_parent:
@@ -179,11 +179,9 @@ async def stand_by(
     """Until this process has the lease; None if a signal, or the end of its parent, came first."""
     standby = await asyncio.to_thread(Standby, store, folder)
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for each in STOPPING:
-        signal.signal(each, lambda *_: loop.call_soon_threadsafe(stop.set))
+    Signals(stop).listen()
     if with_parent:
-        loop.add_reader(sys.stdin.fileno(), _on_input, stop)
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _on_input, stop)
     stopping = asyncio.create_task(stop.wait())
     waiting = asyncio.create_task(asyncio.to_thread(standby.wait))
     with contextlib.suppress(OSError):
@@ -229,11 +227,12 @@ class Signals:
     """What each signal does to a broker. Python runs the handlers between two of its instructions,
     also while the loop is busy; what touches the loop is put off until that has its turn."""
 
-    def __init__(self, broker: Broker, stop: asyncio.Event) -> None:
-        self._broker = broker
+    def __init__(self, stop: asyncio.Event, reload: Callable[[], object] = lambda: None) -> None:
+        """`reload`: reads files anew; a process that stands by has read none."""
         self._stop = stop
+        self._reload = reload
         self._loop = asyncio.get_running_loop()
-        self._terminal = Terminal()
+        self._terminal = own_terminal()
         self._is_told = False
 
     def listen(self) -> None:
@@ -259,7 +258,7 @@ class Signals:
 
     def _on_hang_up(self, *_: object) -> None:
         if not self._terminal.is_gone():
-            self._soon(self._broker.reload)
+            self._soon(self._reload)
         elif not self._is_told:
             self._is_told = True
             self._soon(self._begin_stop, "SIGHUP: the terminal is closed")
@@ -285,6 +284,12 @@ class Terminal:
     def is_gone(self) -> bool:
         """Whether we were to live no longer than the terminal, and it has hung up."""
         return self._counts and not can_open()
+
+
+@cache
+def own_terminal() -> Terminal:
+    """One for the process, from before its first handler for SIGHUP."""
+    return Terminal()
 
 
 def can_open() -> bool:
