@@ -26,6 +26,7 @@ SEEDS = range(8)
 """One of the first few finds it; the rest is not played."""
 
 SCOPED = in_mode(crashing(1), "source", "scoped")
+RESTLESS = in_mode(restless(1), "source", "scoped")
 UNCLEAN = replace(in_mode(restless(2), "source", "scoped"), faults=("one_way_cut", "cut"))
 DYING = in_mode(dying(1), "source", "scoped")
 SIEGE = draw_siege(random.Random(2))
@@ -45,7 +46,7 @@ FINDS: dict[str, tuple[TreeOptions, str]] = {
     "untold": (SIEGE, "nothing is lost"),
     "silent-end": (DYING, "that a source has ended is told"),
     "not-introduced": (SIEGE, "nothing is lost"),
-    "open-early": (SCOPED, "a contiguous run"),
+    "open-early": (RESTLESS, "a contiguous run"),
     "always-clean": (UNCLEAN, "a contiguous run"),
 }
 """Where each is played, and the promise that it breaks."""
@@ -72,6 +73,7 @@ def test_a_planted_fault_is_found(fault: str) -> None:
         (flapping(1, repeats="trail"), 0),
         (restless(0), 0),
         (SCOPED, 1),
+        (RESTLESS, 1),
         (UNCLEAN, 5),
         (SIEGE, 0),
         (ROUNDS, 0),
