@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from gapless.testing.links import Connection
     from gapless.testing.world import World
 
+REDIRECTS_MAX = 20
+"""Redirects in a row after which a client subscribes one by one."""
+
 
 class Line:
     """One connection; what it brings is passed on only while it is the newest."""
@@ -82,6 +85,7 @@ class DurableSubscriber:
         self.line: Line | None = None
         self._broker = plan.brokers[0]
         self._sent_to: BrokerName | None = None
+        self._redirected: list[Slot] = []  # since all were attached
         self._connections = 0
         self._number = 0
         self._inbox = Inbox(world.watch)
@@ -111,10 +115,14 @@ class DurableSubscriber:
         for slot in self.slots:
             if slot.phase is Phase.FORGETTING:
                 self.forget(slot)
-            elif slot.phase is not Phase.GONE:
+            elif slot.phase is not Phase.GONE and self._may_come(slot):
                 self._world.after(self._while(5 * MILLISECOND), self._subscribe, slot, self.line)
         if self.plan.has_anonymous:
             self._subscribe_anonymously()
+
+    def _may_come(self, slot: Slot) -> bool:
+        """Two subscriptions may have to be at two brokers: then one goes ahead."""
+        return len(self._redirected) < REDIRECTS_MAX or slot is self._redirected[-1]
 
     @property
     def _is_settled(self) -> bool:
@@ -249,6 +257,10 @@ class DurableSubscriber:
                     slot.phase, slot.home, slot.has_gone = Phase.ATTACHED, self._broker, False
                     slot.moves = message.moves
                     self._note(slot)
+                    for other in self.slots if len(self._redirected) >= REDIRECTS_MAX else ():
+                        self._subscribe(other, self.line)
+                    if all(each.phase in (Phase.ATTACHED, Phase.GONE) for each in self.slots):
+                        self._redirected.clear()
             case SubscriptionAltered(request=0, subscription=number):
                 if slot := self._slot_of(number):
                     self._note(slot)
@@ -303,6 +315,7 @@ class DurableSubscriber:
         assert self._open
         self._world.watch.record.drop(self._open.name, request)
         if (slot := self._slot_of(request)) and message.elsewhere:
+            self._redirected.append(slot)
             self._follow(message)
         elif slot:
             self._world.reached["a named subscription was refused for a while"] += 1
