@@ -254,6 +254,7 @@ class CatchUps:
             return []
         client, stream = session.client, self.named.streams[pubend]
         before, size, looked = client.outstanding, client.outstanding_bytes, stream.log.reads
+        found_count = len(session.found)
         effects, nacks = session.pump(pubend, stream, self.turns.room_of(key), self._made, now)
         looked = stream.log.reads - looked
         if catch_up.is_done(stream.latest):
@@ -274,8 +275,8 @@ class CatchUps:
             start, session.found = Token(session.found), {}
             told = (Tell(Assured(name, session.name, session.number)),)
             effects += self.named.subscriptions.acknowledge(name, start, now, then=told)
-        elif session.found:
-            self.stir_session(name)
+        elif len(session.found) > found_count:
+            self.stir_session(name)  # its credit goes to the pubends that are left
         return effects
 
     def _give_up(self) -> None:
