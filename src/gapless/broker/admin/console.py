@@ -21,6 +21,7 @@ import asyncio
 import hmac
 import json
 import secrets
+from abc import ABC, abstractmethod
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -129,7 +130,7 @@ class LocalClient:
         raise UsageError(answer.problem, answer.remedy)
 
 
-class PageSession:
+class PageSession(ABC):
     """What a page must show to change something: a secret of one start of one console."""
 
     def __init__(self) -> None:
@@ -145,9 +146,9 @@ class PageSession:
     def is_ready(self) -> bool:
         return True
 
+    @abstractmethod
     def state(self) -> str:
         """All figures of the page as JSON."""
-        raise NotImplementedError
 
 
 class Shown(Protocol):
@@ -424,7 +425,7 @@ def asset(name: str, kind: str) -> Response:
     return AnyResponse(page(name), media_type=kind, headers=HEADERS)
 
 
-class PageRequests:
+class PageRequests(ABC):
     """The requests that pages make, one method for each path below `/console`."""
 
     def __init__(self, session: PageSession) -> None:
@@ -473,8 +474,9 @@ class PageRequests:
             return plain(f"at most {BODY_BYTES_MAX} bytes", 413)
         return await self._publish_body(request, body)
 
+    @abstractmethod
     async def _publish_body(self, request: Request, body: bytes) -> Response:
-        raise NotImplementedError
+        """Publish what the page has sent."""
 
 
 class ConsoleRequests(PageRequests):
