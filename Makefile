@@ -34,11 +34,11 @@ fix: setup  ## format, and mend what ruff can mend
 simulate: setup  ## play one simulated run with its trace; SEED=42 picks it
 	@$(BIN)/gapless simulate --trace --seed $(or $(SEED),1)
 
-swarm: setup  ## play many simulated runs on all cores; SEEDS=10000 FROM=0
-	@$(BIN)/gapless swarm --seeds $(or $(SEEDS),1000) --from $(or $(FROM),0)
+swarm: setup  ## play many simulated runs on all cores; SEEDS=10000 FROM=0 SERVICE=all
+	@$(BIN)/gapless swarm --seeds $(or $(SEEDS),1000) --from $(or $(FROM),0) --service $(or $(SERVICE),durable)
 
-soak: setup  ## kill, hang and cut real brokers for a long time; CYCLES=300 SEED=1
-	@$(BIN)/gapless soak --cycles $(or $(CYCLES),300) --seed $(or $(SEED),1)
+soak: setup  ## kill, hang and cut real brokers for a long time; CYCLES=300 SEED=1 SERVICE=all
+	@$(BIN)/gapless soak --cycles $(or $(CYCLES),300) --seed $(or $(SEED),1) --service $(or $(SERVICE),all)
 
 bench: setup  ## measure against other brokers; BENCH="peers --quick", BENCH="matcher --keep"
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[peers]'

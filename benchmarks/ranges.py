@@ -15,6 +15,8 @@ from benchmarks.report import Report, cpu_seconds, rate
 from gapless.client.columns import to_arrow
 from gapless.core.effects import Append
 from gapless.core.events import EventBatch, EventRun
+from gapless.core.identity import PubendName
+from gapless.core.range_messages import RangeRead
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
@@ -22,6 +24,7 @@ from gapless.node.config import Config
 from gapless.node.context import EventEncoding
 from gapless.node.reads.search import LogSearch, Selection
 from gapless.storage.disk import DiskVolume
+from gapless.wire.codec import Codec
 from gapless.wire.events import decode_attributes, decode_contents, encode_event
 from gapless.wire.survey import survey
 
@@ -32,6 +35,8 @@ BODY = bytes(range(250))
 CONDITION = "symbol = 'S7' AND price > 90"
 COMMIT = 1_000
 """Events of one commit to the log."""
+
+STRIDE = 1_000
 
 
 def write_log(folder: str, encoded: tuple[bytes, ...], ticks: range) -> Any:
@@ -54,6 +59,26 @@ def read_all(pubend: Any, end: int, search: LogSearch, *, whole: bool) -> None:
     while at < end:
         span = Span(at, end)
         at = search.read_whole(pubend, span)[1] if whole else search.find(pubend, span, wanted)[2]
+
+
+def count_all(pubend: Any, end: int, search: LogSearch) -> int:
+    """How many events there are, as a driver of Spark asks where batches may end."""
+    at, total, wanted = 0, 0, Selection("")
+    while at < end:
+        places = slice(STRIDE - 1, None, STRIDE)
+        found, _, at, _ = search.count(pubend, Span(at, end), wanted, 0, places)
+        total += found
+    return total
+
+
+def answer_bytes(run: EventRun) -> tuple[int, int]:
+    """What comes over the network of a run of events: to read it, and to count it by places of
+    every `STRIDE`-th event."""
+    span, name = Span(0, 1 << 60), PubendName("t/0")
+    whole = RangeRead(1, name, span, run=run)
+    places = RangeRead(1, name, span, run.tick_numbers()[STRIDE - 1 :: STRIDE], count=len(run))
+    codec = Codec(RangeRead)
+    return len(codec.encode(whole)), len(codec.encode(places))
 
 
 def run(quick: bool) -> list[Report]:
@@ -96,6 +121,7 @@ def measure(quick: bool, folder: str) -> Report:
             count,
         ),
         "read everything as it stands": (partial(read_all, pubend, end, again, whole=True), count),
+        "count everything": (partial(count_all, pubend, end, again), count),
         "search the log (the broker)": (partial(search_first, survey), count),
         "search the log by decoding": (search_first, count),
         "search the log again": (partial(find_all, pubend, end, again), count),
@@ -110,4 +136,9 @@ def measure(quick: bool, folder: str) -> Report:
         took = seconds[name]
         report.add(name, rate(rows / took), f"{took * 1e3:.1f}", f"{took / rows / bare:.1f}×")
     report.notes.append(f"condition: {CONDITION}")
+    read, counted = answer_bytes(run)
+    report.notes.append(
+        f"{count} events over the network: {read} bytes to read, {counted} to count with a place "
+        f"for every {STRIDE}"
+    )
     return report

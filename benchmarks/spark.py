@@ -109,7 +109,7 @@ def make_ready(url: str, spark: SparkSession, schema: str | None, path: Path) ->
     with gapless.sync.connect(url) as client, pa.ipc.new_file(path, arrow) as out:
         for batch in client.read("t"):
             if len(batch):
-                out.write_batch(columns.batch("t/0", batch.run))  # type: ignore[union-attr]
+                out.write_batch(columns.batch("t", "t/0", batch.run))  # type: ignore[union-attr]
     return str(path)
 
 

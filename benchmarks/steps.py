@@ -3,7 +3,8 @@
 "nodes": the nodes that ship, in one process, with real disks; every message is encoded and decoded
 on its way. The longest step is the longest single call of a node, in CPU time: nobody else is
 served meanwhile. "process": `gapless serve`, its own measure of the longest step and the longest
-turn of its loop, and how long another client's requests took meanwhile, by the clock.
+turn of its loop, in CPU time too, and how long another client's requests took meanwhile, by the
+clock. "inputs": the same for the largest requests that one client may send.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 from benchmarks.hops import BATCH, TRADES, WRITER, Row, chain
 from benchmarks.report import Report
 from gapless.client.client import connect
+from gapless.client.errors import RefusedError
 from gapless.core.client_messages import (
     CaughtUp,
     Consumed,
@@ -39,7 +41,7 @@ from gapless.core.identity import BrokerName, ClientName, SubscriptionName
 from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Iterator
     from multiprocessing.connection import Connection
 
     from gapless.core.effects import Effect
@@ -51,6 +53,15 @@ KEPT = 2_000
 BACKLOG = 15
 BODY = bytes(1_000)
 AGE_S = 10
+
+SERVE = """
+import time
+from gapless.broker import pump
+from gapless.cli import main
+pump.perf_counter_ns = time.thread_time_ns
+main()
+"""
+CPU = "steps and turns: CPU time of the loop's thread, in powers of two; others use the machine too"
 
 
 class Backlog(Row):
@@ -160,7 +171,7 @@ def nodes(quick: bool) -> Report:
 def serving() -> Iterator[tuple[str, str]]:
     """A broker process: its URL and the address of its admin port."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-c", "from gapless.cli import main; main()", "serve"]
+        command = [sys.executable, "-c", SERVE, "serve"]
         command += ["--topic", "other", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
         process = subprocess.Popen([*command, "--data", folder], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
@@ -250,14 +261,79 @@ def process(quick: bool) -> Report:
     report = Report(
         "steps-process",
         f"The same at a broker process: {kept * BACKLOG:,} events, {kept:,} are kept",
-        ("return", "seconds", "steps below ms", "turns below ms", "longest other request ms"),
+        (
+            "return",
+            "seconds",
+            "steps below CPU ms",
+            "turns below CPU ms",
+            "longest other request ms",
+        ),
     )
     for count in (1, 10, 100):
         with serving() as (url, admin):
             report.add(count, *asyncio.run(come_back(url, admin, count, kept)))
-    report.notes.append("by the clock, in powers of two; all clients share the machine with it")
+    report.notes.append(f"{CPU}; seconds and requests by the clock")
+    return report
+
+
+# --- single large inputs ------------------------------------------------------------------------
+
+
+async def large_inputs(url: str, admin: str) -> list[tuple[str, ...]]:
+    """What one client may ask for at once: no step and no turn as long as this."""
+    conditions = {
+        "a condition of 64 KB: 5,000 names, OR": " OR ".join(f"a{i} = 1" for i in range(5_000)),
+        "a condition of 64 KB: one list": "s IN ("
+        + ", ".join(f"'v{i:06}'" for i in range(5_900))
+        + ")",
+        "a condition of 60 KB: 900 patterns": " OR ".join(
+            f"s LIKE '%{i:055}%'" for i in range(900)
+        ),
+    }
+    rows: list[tuple[str, ...]] = []
+
+    async def measured(what: str, doing: Awaitable[object]) -> None:
+        before = await asyncio.to_thread(times, admin)
+        try:
+            await doing
+        except RefusedError as refused:
+            what += f" (refused: {refused.problem[:40]})"
+        after = await asyncio.to_thread(times, admin)
+        rows.append((what, *(longest_since(before[k], after[k]) for k in ("step", "turn"))))
+
+    async def subscribed(condition: str) -> None:
+        async with client.subscribe("large", condition):
+            await client.publish_many("large", [({"s": "x" * 1_000, "a7": 1}, b"")] * 100)
+
+    async with connect(url) as client:
+        await client.create_topic("large", keep_bytes=100_000_000)
+        warm = [({"n": i}, b"") for i in range(200)]
+        for _ in range(100):
+            await client.publish_many("large", warm)  # until compiled code is loaded
+        await asyncio.sleep(5)
+        one = [({"n": i}, bytes(1_000_000)) for i in range(8)]
+        await measured("8 events of 1 MB in one publication", client.publish_many("large", one))
+        many = [({"n": i}, b"") for i in range(10_000)]
+        await measured("10,000 small events in one call", client.publish_many("large", many))
+        wide = [({f"a{j}": j for j in range(250)}, b"") for _ in range(1_000)]
+        await measured("1,000 events of 250 attributes", client.publish_many("large", wide))
+        for what, condition in conditions.items():
+            await measured(what, subscribed(condition))
+    return rows
+
+
+def inputs() -> Report:
+    report = Report(
+        "steps-inputs",
+        "Single large inputs of one client",
+        ("input", "steps below CPU ms", "turns below CPU ms"),
+    )
+    with serving() as (url, admin):
+        for row in asyncio.run(large_inputs(url, admin)):
+            report.add(*row)
+    report.notes.append(CPU)
     return report
 
 
 def run(quick: bool) -> list[Report]:
-    return [nodes(quick), process(quick)]
+    return [nodes(quick), process(quick), inputs()]

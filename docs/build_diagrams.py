@@ -164,10 +164,10 @@ class Publication:
         follow = persist.otherwise if full else persist.then
         if not full:
             self.volume.commit(persist.writes)
-        [tell] = follow
+        *receipts, tell = follow
         assert isinstance(tell, Tell)
         assert isinstance(tell.message, Persisted)
-        return self.pubend.persisted(tell.message, Instant(0))[0]
+        return [*receipts, *self.pubend.persisted(tell.message, Instant(0))[0]]
 
     def released(self) -> list[Effect]:
         self.pubend.acknowledge(self.pubend.end, Instant(0))

@@ -34,12 +34,14 @@ from gapless.doors.mqtt.packets import (
     encode,
 )
 from gapless.doors.mqtt.session import (
+    OWN,
     Close,
     DropFilters,
     End,
     Key,
     MqttEvent,
     MqttSession,
+    PackedEvents,
     PersistFacts,
     StoreMessage,
     TopicSubscription,
@@ -112,6 +114,7 @@ class Play:
         self.dice = dice
         self.now_s = 100.0
         self.session = MqttSession("c")
+        self.expiry_s = dice.choice((0, 5))
         self.pending: list[Action] = []
         self.tick = 0
         self.is_over = False
@@ -129,7 +132,7 @@ class Play:
                     self.perform(self.session.subscribed(packet.packet, codes))
                 case DropFilters(packet):
                     for name in packet.filters:
-                        self.session.subscriptions.pop(name, None)
+                        self.session.drop(name)
                     self.perform(self.session.unsubscribed(packet.packet, b"\0"))
                 case Close():
                     self.perform(self.session.lose(self.now_s))
@@ -145,7 +148,8 @@ class Play:
         choice = dice.randrange(6)
         if session.connection is None:
             packet = ConnectPacket(
-                5, "c", False, 3, None, None, None, {"session_expiry": 5, "receive_maximum": 2}
+                *(5, "c", False, 3, None, None, None),
+                {"session_expiry": self.expiry_s, "receive_maximum": 2},
             )
             self.perform(session.connect(packet, self.now_s, present=True))
         elif choice <= 1:
@@ -154,17 +158,33 @@ class Play:
             except PacketError as error:
                 self.perform(session.refuse(error, self.now_s))
         elif choice == 2 and session.subscriptions:
-            self.tick += dice.randrange(2)
-            key = Key("mqtt", "mqtt/0", self.tick)
-            by = dice.choice(list(session.subscriptions.values()))
-            message = MqttMessage("a", b"x", dice.randrange(3))
-            self.perform(session.deliver(MqttEvent(key, message, {}), by, self.now_s))
+            self.deliver(dice.choice(list(session.subscriptions.values())))
         elif choice == 3 and self.pending:
             self.finish(self.pending.pop(dice.randrange(len(self.pending))))
         elif choice == 4:
             self.perform(session.fire(self.now_s))
         elif choice == 5 and dice.randrange(4) == 0:
             self.perform(session.lose(self.now_s))
+
+    def deliver(self, by: TopicSubscription) -> None:
+        """An event of a group, of the session's own subscription, or of a feed."""
+        dice, session = self.dice, self.session
+        self.tick += dice.randrange(2)
+        key = Key("mqtt", "mqtt/0", self.tick)
+        message = MqttMessage("a", b"x", dice.randrange(3))
+        if by.group:
+            self.perform(session.deliver(MqttEvent(key, message, {}, by.filter), by, self.now_s))
+            if dice.randrange(4) == 0:
+                session.unsend(by.filter)
+        elif session.is_durable:
+            self.perform(session.deliver(MqttEvent(key, message, {}, OWN), None, self.now_s))
+            if dice.randrange(4) == 0:
+                self.perform(session.released([key]))
+        else:
+            batch = PackedEvents([MqttEvent(key, message, {})], dice.randrange(4))
+            if session.take_batch(batch, by) is None:
+                self.perform(session.deliver(batch.events[0], by, self.now_s))
+        session.check()
 
     def finish(self, action: Action) -> None:
         if isinstance(action, StoreMessage):

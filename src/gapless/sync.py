@@ -308,13 +308,20 @@ class GroupSubscription(SubscriptionBase["AsyncGroupSubscription"]):
     def __iter__(self) -> Iterator[Event | Gap]:
         return _drain(self._thread, self._inner)
 
-    def take(self, timeout_s: float | None = None) -> Event | Gap | None:
-        """The next event for this member; the one before is finished by that. None: the
-        subscription was closed. `TimeoutError` when nothing comes for `timeout_s`."""
-        return self._thread.run(within(self._inner.take(), timeout_s))
+    def take(self, timeout_s: float | None = None, *, finishes: bool = True) -> Event | Gap | None:
+        """The next event for this member; the one before is finished by that, unless `finishes` is
+        false. None: the subscription was closed. `TimeoutError` when nothing comes for
+        `timeout_s`."""
+        return self._thread.run(within(self._inner.take(finishes=finishes), timeout_s))
 
     def attempts(self, event: Event) -> int:
         return self._inner.attempts(event)
+
+    def finish_later(self, event: Event) -> bool:
+        async def finish() -> bool:
+            return self._inner.finish_later(event)
+
+        return self._thread.run(finish())
 
     finish = blocking(AsyncGroupSubscription.finish)
     reject = blocking(AsyncGroupSubscription.reject)
@@ -386,6 +393,7 @@ class Client(Entered[asynchronous.Client], SubscribeMethod[Subscription, GroupSu
     _make_subscription = making(Subscription, asynchronous.Client._make_subscription)
     _make_group = making(GroupSubscription, asynchronous.Client._make_group)
     acknowledge = blocking(asynchronous.Client.acknowledge)
+    lease = blocking(asynchronous.Client.lease)
     unsubscribe = blocking(asynchronous.Client.unsubscribe)
     alter_subscription = blocking(asynchronous.Client.alter_subscription)
     retire = blocking(asynchronous.Client.retire)
@@ -404,6 +412,7 @@ class Client(Entered[asynchronous.Client], SubscribeMethod[Subscription, GroupSu
 
     positions = blocking(asynchronous.Client.positions)
     read = iterating(asynchronous.Client.read)
+    count = iterating(asynchronous.Client.count)
     read_arrow = blocking(asynchronous.Client.read_arrow)
 
     def close(self) -> None:

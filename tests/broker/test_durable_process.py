@@ -136,11 +136,13 @@ def test_a_named_subscriber_goes_on_at_another_broker_and_the_old_one_forgets_it
                 async with reading(desk) as reader:
                     assert client.broker == "s"
                     await seen_more(reader, publisher)
+                    (before,) = await brokers.subscriptions("s")
                     brokers.kill("s")
                     await seen_more(reader, publisher)
                     assert client.broker == "o"
                     (found,) = await brokers.subscriptions("o")
-                    assert (found["name"], found["attached"], found["moves"]) == ("desk", True, 1)
+                    assert (found["name"], found["attached"]) == ("desk", True)
+                    assert found["moves"] == before["moves"] + 1
                     await brokers.start("s")
                     await wait_until_forgotten(brokers, "s")
                     brokers.kill("o")

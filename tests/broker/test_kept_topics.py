@@ -94,3 +94,23 @@ def test_a_publisher_is_told_once_that_nobody_gets_its_events(
         run(main())
     told = [each for each in caplog.records if "keeps nothing" in each.getMessage()]
     assert len(told) == 2  # the client, and its publisher
+
+
+def test_a_commit_that_nobody_gets_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            await client.create_topic("nobody's")
+            for topic in ("nobody's", "kept"):
+                if topic == "kept":
+                    await client.create_topic("kept", keep_seconds=10)
+                async with client.stage(topic, producer="query", id=0, part="p") as stager:
+                    await stager.send({})
+                await client.commit(topic, producer="query", id=0, parts={"p": 1})
+
+    with caplog.at_level(logging.WARNING, "gapless.client"):
+        run(main())
+    told = [each.getMessage() for each in caplog.records if "keeps nothing" in each.getMessage()]
+    assert len(told) == 1
+    assert "nobody's" in told[0]

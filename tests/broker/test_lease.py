@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +18,7 @@ from gapless.storage.replica.store import Grant, StorageFencedError
 from gapless.testing.memory_store import MemoryConnection, MemoryStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 NAME = "p"
@@ -48,6 +51,11 @@ def hold(world: World, process: str, folder: Path) -> Holding:
     standby.close()
     assert holding is not None
     return holding
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        time.sleep(0.001)
 
 
 def let_go(holding: Holding) -> None:
@@ -110,8 +118,48 @@ def test_a_holder_is_silent_before_its_lease_can_have_ended(
     assert not lease.has_ended()
     clock[0] += 0.002
     assert lease.has_ended()
-    clock[0] = 0.0
-    assert lease.has_ended(), "once it has ended it stays so, whatever the clock says"
+    lease.end()
+
+
+def test_a_holder_is_cut_off_only_if_it_asked_after_its_lease_had_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(module, "now_s", lambda: clock[0])
+    options = replace(world.options("p1"), lease_s=0.5)
+    assert world.store.connect().acquire(NAME, "p1", "", options.lease_s) is not None
+    lease = Lease(options, Grant(1, 0), 100.0)
+    connection = world.connections[-1]
+    connection.is_reachable = False
+    wait_until(lambda: bool(lease.problem))
+    assert not lease.has_ended()
+    assert not lease.is_cut_off, "its lease is good"
+    clock[0] = 100.0 + LEASE_PART * options.lease_s
+    assert lease.has_ended()
+    wait_until(lambda: lease.is_cut_off)
+    connection.is_reachable = True
+    wait_until(lambda: not lease.has_ended())
+    assert not lease.is_cut_off, "nobody had the name, and the lease is good again"
+    lease.end()
+
+
+def test_a_holder_that_was_cut_off_and_replaced_ends_when_it_hears_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(module, "now_s", lambda: clock[0])
+    options = replace(world.options("p1"), lease_s=0.5)
+    assert world.store.connect().acquire(NAME, "p1", "", options.lease_s) is not None
+    lease = Lease(options, Grant(1, 0), 100.0)
+    world.connections[-1].is_reachable = False
+    clock[0] += 10.0
+    world.store_s += 10.0
+    wait_until(lambda: lease.is_cut_off)
+    assert world.store.connect().acquire(NAME, "p2", "", 1000.0) is not None
+    world.connections[-1].is_reachable = True
+    wait_until(lambda: lease.is_lost)
+    assert lease.has_ended()
+    assert not lease.is_cut_off
     lease.end()
 
 

@@ -112,8 +112,8 @@ def test_a_message_that_makes_no_sense_ends_that_link_only(
     ("hello", "problem"),
     [
         (Hello(version=9, version_min=9), "no common protocol version"),
-        (Hello(sender=BrokerName("stranger")), "no broker that"),
-        (Hello(sender=BrokerName("b")), "no broker that"),
+        (Hello(sender=BrokerName("stranger")), "'stranger' is not in the file that 'b' has"),
+        (Hello(sender=BrokerName("b")), "has the name of this broker"),
     ],
 )
 def test_who_may_not_be_here_is_told_so(tmp_path: Path, hello: Hello, problem: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from gapless.broker.addresses import AddressBook
 from gapless.broker.link_table import SILENT_LOOKS
 from gapless.broker.networks import joining_network
+from gapless.core.client_messages import Refused
+from gapless.core.errors import UsageError
 from gapless.core.identity import BrokerName
 from gapless.core.messages import Hello
 from gapless.node.network import parse_network
@@ -147,6 +150,41 @@ def test_of_brokers_in_the_file_the_file_knows_best_and_of_others_not_too_many(
     assert address_book.learn({A: "10.0.0.9:9", new: "10.0.0.7:7"}) == {new: "10.0.0.7:7"}
     assert address_book.learn({new: "10.0.0.7:7", more: "10.0.0.8:8"}) == {}
     assert address_book.learn({new: "10.0.0.6:6"}) == {new: "10.0.0.6:6"}  # it moved
-    assert (address_book.find("a"), address_book.find("new")) == (("10.0.0.1", 1), ("10.0.0.6", 6))
+    assert address_book.find("a") == [("10.0.0.1", 1)]
+    assert address_book.find("new") == [("10.0.0.6", 6)]
     assert more not in address_book
     assert address_book.all()[new] == "10.0.0.6:6"
+
+
+def test_a_broker_with_standbys_has_all_their_addresses_and_redirects_name_them(
+    tmp_path: Path,
+) -> None:
+    text = '[network]\nstore = "postgresql://db"\n' + CHAIN.replace(
+        'name = "a", listen = "127.0.0.1:0"',
+        'name = "a", listen = "10.0.0.1:1", standbys = ["10.0.0.2:2", "10.0.0.3:3"]',
+    )
+    network = parse_network(text)
+    address_book = AddressBook(network, tmp_path)
+    assert address_book.find("a") == [("10.0.0.1", 1), ("10.0.0.2", 2), ("10.0.0.3", 3)]
+    refused = address_book.addressed(Refused(1, "elsewhere", "", elsewhere=("a",)))
+    assert refused.elsewhere == ("10.0.0.1:1", "10.0.0.2:2", "10.0.0.3:3")
+    assert address_book.all()[A] == "10.0.0.1:1,10.0.0.2:2,10.0.0.3:3"
+    entries = [each for cell in network.cells for each in cell.brokers]
+    assert {network.store_of(each) for each in entries} == {"postgresql://db"}
+    assert network.store_of(replace(entries[0], store="")) == ""
+
+
+@pytest.mark.parametrize(
+    ("broker", "problem"),
+    [
+        ('standbys = ["10.0.0.2:2"]', "has standbys and no store"),
+        ('store = "x", standbys = ["127.0.0.1:0"]', "addresses of their own"),
+        ('store = "x", standbys = "10.0.0.2:2"', "wrong type"),
+    ],
+)
+def test_standbys_that_make_no_sense_are_refused(broker: str, problem: str) -> None:
+    text = CHAIN.replace(
+        'name = "a", listen = "127.0.0.1:0"', f'name = "a", listen = "127.0.0.1:0", {broker}'
+    )
+    with pytest.raises(UsageError, match=problem):
+        parse_network(text)

@@ -17,6 +17,7 @@ from gapless.core.portion import Portion
 from tests.broker.stage import connected, run, wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gapless.core.identity import PeerName
@@ -83,6 +84,9 @@ class World:
     def flush(self) -> None:
         self.log.append("flush")
 
+    def hurry(self, peers: Sequence[PeerName]) -> None:
+        self.log.append(f"hurry {' '.join(peers)}")
+
 
 def test_effects_are_carried_out_in_order_and_a_tell_is_a_call_of_its_own() -> None:
     async def main() -> None:
@@ -90,6 +94,17 @@ def test_effects_are_carried_out_in_order_and_a_tell_is_a_call_of_its_own() -> N
         world.pump.receive(CLIENT, Ping(1))
         assert world.machine.calls == ["client:1 Ping 1", "b Pong 1"]
         assert world.log == ["persist", "send 1", "send 101"]
+
+    run(main())
+
+
+def test_a_receipt_leaves_before_the_node_is_told_of_the_write() -> None:
+    """The node then matches what was written, which takes longer than all else."""
+
+    async def main() -> None:
+        world = World()
+        world.pump.carry_out([Send(CLIENT, Ping(7)), Tell(Pong(1)), Send(CLIENT, Ping(8))])
+        assert world.log == ["send 7", f"hurry {CLIENT}", "send 8", "send 101"]
 
     run(main())
 

@@ -134,12 +134,13 @@ def test_a_broker_process_cuts_off_who_is_revoked_whether_it_reads_or_not(tmp_pa
     run(main())
 
 
-async def move(castle: Castle, broker: Broker, who: str, token: dict[str, int]) -> None:
-    """Go on with the subscription `all`, which was at `l`."""
+async def move(castle: Castle, broker: Broker, who: str, token: dict[str, int], moves: int) -> None:
+    """Go on with the subscription `all`, which was at `l` and has moved so often."""
     peer = await castle.by_hand(broker, who)
     await peer.read_until(Hello)
     name, previous = SubscriptionName("all"), BrokerName("l")
-    peer.send(Subscribe(TopicName("t"), 1, 1, name=name, token=token, previous=previous))
+    wish = Subscribe(TopicName("t"), 1, 1, name=name, token=token, previous=previous, moves=moves)
+    peer.send(wish)
     await peer.read_until(Subscribed)
     await peer.close()
 
@@ -172,7 +173,8 @@ def test_a_subscription_is_handed_over_for_its_owner_only(tmp_path: Path, who: s
                 await feed.publish("t", {"i": 1})
                 await anext(subscription)
                 token = dict(subscription.token)
-            await move(castle, right, who, token)
+                (found,) = left.subscriptions()
+            await move(castle, right, who, token, int(str(found["moves"])))
 
             def is_settled() -> bool:
                 node = right._pump.node

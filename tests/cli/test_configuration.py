@@ -70,7 +70,7 @@ def test_a_broker_keeps_to_the_limit_that_it_was_given(tmp_path: Path) -> None:
 
 
 TEXT = re.compile(r"\b[a-z][a-z_]*_max\b")
-ARGUMENTS = {"window_events_max", "attempts_max"}
+ARGUMENTS = {"window_events_max", "attempts_max", "in_hand_max"}
 """Of calls of the client."""
 
 

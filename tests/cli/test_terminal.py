@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\x1b[31m"
 NAME = "[/nope][link=http://example.com]x[/link][bold red]y"
 CONDITION = f"a <> '{ESCAPE}' AND b <> '[/nope]'"
-SELDOM = {"serve", "broker", "up", "help", "commands", "terminal"}
+SELDOM = {"serve", "broker", "up", "supervision", "help", "commands", "terminal"}
 LABORATORY = {"demo", "demo_view", "experiment", "matching_demo", "simulate", "soak"}
 """Print nothing that others chose, or in their own way."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.broker.addresses import read_addresses
-from gapless.cli.up import (
+from gapless.cli.supervision import (
     QUICK_ENDS_MAX,
     RESTART_LONGEST_S,
     STEADY_S,
@@ -128,7 +128,7 @@ def test_a_hang_up_reaches_the_brokers_and_a_closed_pipe_stops_none(tmp_path: Pa
         assert told(up).startswith("p is ready at")
         up.send_signal(signal.SIGHUP)
         log = tmp_path / "p" / "log"
-        run(wait_until(lambda: "nothing to reload" in log.read_text()))
+        run(wait_until(lambda: "network and settings are what they were" in log.read_text()))
         assert up.stdout is not None
         up.stdout.close()  # who read it is gone
         os.kill(int(read_addresses(tmp_path / "p")["process"]), signal.SIGKILL)

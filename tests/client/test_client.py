@@ -84,6 +84,39 @@ def test_total_order_is_the_same_for_all(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_named_subscription_in_total_order_goes_on_in_that_order(tmp_path: Path) -> None:
+    async def main() -> None:
+        seen: list[object] = []
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            async with client.subscribe("two", name="n", order="total"):
+                pass
+            async with (
+                client.subscribe("two", order="total") as other,
+                client.publisher("two", name="a") as a,
+                client.publisher("two", name="d") as d,
+            ):
+                for i in range(100):
+                    await a.send({"from": "a", "i": i})
+                    await d.send({"from": "d", "i": i})
+                await a.flush()
+                await d.flush()
+                expected = [await anext(other) for _ in range(200)]
+                token: gapless.Token | str = "latest"
+                while len(seen) < 200:
+                    async with client.subscribe(
+                        "two", name="n", order="total", start=token
+                    ) as subscription:
+                        seen += [await anext(subscription) for _ in range(25)]
+                        token = subscription.token
+            assert seen == expected
+            assert {event.pubend for event in expected} == {"two/0", "two/1"}
+            with pytest.raises(RefusedError, match="has total order"):
+                async with client.subscribe("two", name="n"):
+                    pass
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     ("topic", "condition", "problem"),
     [("nope", "", "there is no topic 'nope'"), ("t", "a >", "expected a value")],

@@ -282,3 +282,35 @@ def test_the_blocking_client_shares_too(tmp_path: Path) -> None:
                 member.take(timeout_s=0.05)
 
     run(main())
+
+
+def test_a_member_takes_several_before_it_finishes_the_first_and_no_more_than_it_asked_for(
+    tmp_path: Path,
+) -> None:
+    async def story(client: Client) -> None:
+        def member() -> GroupSubscription:
+            return client.subscribe("orders", name="g", share_by="none", in_hand_max=2)
+
+        async with member() as one, member() as other:
+            await publish(client, *(("a", number) for number in range(5)))
+            first, second = [await one.take(finishes=False) for _ in range(2)]
+            mine = [await other.take(finishes=False) for _ in range(2)]
+            with pytest.raises(TimeoutError):  # both have as many as they asked for
+                async with asyncio.timeout(0.2):
+                    await one.take(finishes=False)
+            assert isinstance(second, gapless.Event)
+            one.finish_later(second)  # out of order
+            fifth = await one.take(finishes=False)
+            got = [first, second, *mine, fifth]
+            numbers = [each.attributes["number"] for each in got if isinstance(each, gapless.Event)]
+            assert sorted(numbers) == [0, 1, 2, 3, 4]
+
+    tell(tmp_path, story)
+
+
+def test_only_a_group_says_how_much_a_member_has_in_hand(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        with pytest.raises(gapless.UsageError, match="only a group"):
+            client.subscribe("orders", name="g", in_hand_max=2)  # type: ignore[call-overload]
+
+    tell(tmp_path, story)

@@ -10,7 +10,7 @@ import pytest
 import gapless
 from gapless.client.delivery import Gap
 from gapless.client.errors import LostError, RefusedError
-from gapless.client.range_reads import RangeBatch
+from gapless.client.range_reads import RangeBatch, RangeCount
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
 from gapless.node.config import Config
@@ -44,6 +44,31 @@ async def read(client: Client, condition: str = "", **options: Any) -> list[obje
         assert isinstance(batch, RangeBatch)
         found += [event.attributes["i"] for event in batch.events()]
     return found
+
+
+async def counted(client: Client, condition: str, **options: Any) -> list[RangeCount]:
+    found = [each async for each in client.count("t", condition, **options)]
+    return [each for each in found if isinstance(each, RangeCount)]
+
+
+def test_events_are_counted_without_being_sent(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path, config=CONFIG) as broker, connected(broker) as client:
+            await fill(client, 400)
+            for condition, stride in (("", 7), ("even", 3), ("", 1)):
+                batches = [each async for each in client.read("t", condition)]
+                ticks = [t for each in batches if isinstance(each, RangeBatch) for t in each.ticks]
+                counts = await counted(client, condition, stride=stride)
+                assert len(counts) > 1
+                assert sum(each.count for each in counts) == len(ticks)
+                found = [tick for each in counts for tick in each.ticks]
+                assert found == ticks[stride - 1 :: stride]
+            some = await counted(client, "even", limit=50)
+            assert sum(each.count for each in some) == 50
+            end = Token({"t/0": some[-1].span.end})
+            assert await read(client, "even", end=end) == list(range(0, 100, 2))
+
+    run(main())
 
 
 def test_a_range_is_read_whole_filtered_and_again_the_same(tmp_path: Path) -> None:

@@ -279,6 +279,73 @@ def test_a_client_that_does_not_consume_is_told_apart() -> None:
     play(main)
 
 
+def test_the_condition_that_the_subscription_had_then_decides() -> None:
+    async def main(town: Town) -> None:
+        async with town.client("p") as feed, town.client("s") as client:
+            async with client.subscribe("t", name="keeper"):  # so that nothing is released
+                pass
+            await make(client, "n > 5")
+            old_only, new_only = (
+                await feed.publish("t", {"n": 9}),
+                await feed.publish("t", {"n": 1}),
+            )
+            await settle()
+            await client.alter_subscription("desk", condition="n < 5")
+            later, last = await feed.publish("t", {"n": 9}), await feed.publish("t", {"n": 2})
+            await settle()
+            assert town.of(old_only).verdict == "waiting"
+            before = town.of(new_only)
+            assert before.verdict == "filtered"
+            assert "that it had then" in before.reason
+            assert "n > 5 is FALSE: n is 1" in before.reason
+            assert "n < 5 is FALSE: n is 9" in town.of(later).reason
+            async with client.subscribe("t", "n < 5", name="desk") as subscription:
+                for receipt in (old_only, last):
+                    event = await anext(subscription)
+                    assert isinstance(event, gapless.Event)
+                    assert event.tick == receipt.tick
+                await settle()
+                await subscription.acknowledge()
+            await settle()
+            assert town.of(old_only).verdict == "acknowledged"
+            assert town.of(new_only).verdict == "filtered"
+            for n in (100, 200):  # the first condition is forgotten: it counts for nothing any more
+                await client.alter_subscription("desk", condition=f"n < {n}")
+            assert town.of(old_only).verdict == "acknowledged", "it was recorded"
+            assert town.of(new_only).verdict == "unknown"
+
+    play(main)
+
+
+def test_an_event_of_a_group_waits_is_in_hand_comes_back_and_is_finished() -> None:
+    async def main(town: Town) -> None:
+        async with town.client("p") as feed, town.client("s") as client:
+            async with client.subscribe("t", name="keeper"):
+                pass
+            async with client.subscribe("t", name="desk", share_by="n") as member:
+                first = await feed.publish("t", {"n": 1})
+                event = await anext(member)
+                assert isinstance(event, gapless.Event)
+                found = town.of(first)
+                assert found.verdict == "sent"
+                assert "a member" in found.reason
+                await member.reject(event, reason="no ink", delay_s=600)
+                await asyncio.sleep(1)
+                found = town.of(first)
+                assert found.verdict == "waiting"
+                assert "no ink" in found.reason
+                second = await feed.publish("t", {"n": 2})
+                event = await anext(member)
+                assert isinstance(event, gapless.Event)
+                await member.finish(event)
+                await asyncio.sleep(1)
+                assert town.of(second).verdict == "acknowledged", "though the first is not"
+            await settle()
+            assert town.of(first).verdict == "waiting"
+
+    play(main)
+
+
 @pytest.mark.parametrize("text", ["", "t/0", "t/0:", ":5", "t/0:five"])
 def test_what_is_no_event_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="PUBEND:TICK"):

@@ -100,6 +100,11 @@ class LogMachine(RuleBasedStateMachine):
         if chop:
             self.disk.volume.commit([chop])
 
+    @rule(tick=st.integers(0, 40))
+    def release_early(self, tick: int) -> None:
+        """The pubend gives up events that subscriptions have not acknowledged."""
+        self.log.lost_below = max(self.log.lost_below, tick)
+
     @rule(taker=st.integers(0, 3), start=st.integers(0, 60), more=st.integers(1, 60))
     def read(self, taker: int, start: int, more: int) -> None:
         self.compare(taker, start, start + more, 0)
@@ -132,16 +137,16 @@ class LogMachine(RuleBasedStateMachine):
                 break
         takes = [
             tick
-            for tick in range(max(start, since, log.start), log.end)
+            for tick in range(max(start, since, log.acknowledged_below), log.end)
             if self.is_taken(tick, taker)
         ]
-        lost = [tick for tick in takes if tick < released]
+        lost = [tick for tick in takes if tick < max(released, log.start)]
         lost_below = lost[-1] + 1 if lost else 0  # in one piece, with the silence before it
         wanted = "".join(
             "Q"
             if tick < since or tick >= log.end
             else "L"
-            if tick < max(log.start, lost_below)
+            if tick < max(log.acknowledged_below, lost_below)
             else "Q"
             if tick in takes
             else "S"
@@ -267,7 +272,22 @@ def test_heads_of_those_who_were_chopped_away_are_not_kept() -> None:
     after = volume.get(HEADS, PUBEND)
     assert before
     assert after
-    assert (len(before), len(after)) == (8 + 16 * 100, 8 + 16 * 2)
+    assert (len(before), len(after)) == (8 + 16 * 101, 8 + 16 * 3)
+
+
+def test_a_subscription_that_is_away_for_good_does_not_keep_what_is_released() -> None:
+    volume, limits = MemoryVolume(), replace(LIMITS, filtered_replay_max=10)
+    log = FilteredLog(PUBEND, volume, limits)
+    for low in range(0, 1_000, 10):
+        takers = {tick: [1] if tick != 5 else [1, 2] for tick in range(low, low + 10)}
+        write(log, volume, takers, low + 10)
+        log.lost_below = low  # nobody has acknowledged anything
+    assert log.start >= 900
+    assert volume.bounds(log.stream)[0] == log.start
+    for each in (log, FilteredLog(PUBEND, volume, limits)):
+        assert states(each.read(1, 0, 1_000), 0) == log.start * "L" + (1_000 - log.start) * "Q"
+        assert states(each.read(2, 0, 1_000), 0) == 6 * "L" + 994 * "S", "just what it took"
+        assert states(each.read(2, 6, 1_000), 6) == 994 * "S", "it has lost nothing"
 
 
 def test_events_with_the_very_same_takers_have_the_records_that_they_would_have_anyway() -> None:

@@ -154,7 +154,10 @@ def unescaped(pattern: str, escape: str | None) -> tuple[str, ...]:
     parts = []
     index = 0
     while index < len(pattern):
-        if pattern[index] == escape:
+        is_wildcard = escape is not None and escape in "%_"
+        if pattern[index] == escape and (
+            not is_wildcard or pattern[index + 1 : index + 2] in ("%", "_")
+        ):
             index += 1
             parts.append(pattern[index])
         else:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapless.filters.covering import covers
+from gapless.filters.filter import Filter
 from gapless.filters.normal import normalise
 from gapless.filters.parse import parse
 from tests.filters import oracle
@@ -152,3 +153,11 @@ def test_coverings_that_must_be_found(wide: str, narrow: str) -> None:
     assert not covered(parse(narrow), parse(wide)) or normalise(parse(wide)) == normalise(
         parse(narrow)
     )
+
+
+def test_filters_mean_the_same_however_they_are_spelt() -> None:
+    same = [("x<3", "(x < 3)"), ("a = 1 AND b = 2", "b=2 and a=1"), ("x IN (1, 2)", "x=2 OR x=1")]
+    for one, other in same:
+        assert Filter.parse(one).means(Filter.parse(other))
+    assert not Filter.parse("x < 3").means(Filter.parse("x <= 3"))
+    assert not Filter.parse("").means(Filter.parse("x < 3"))

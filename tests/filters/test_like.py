@@ -41,6 +41,18 @@ def test_escapes_agree_with_trying_every_way(pattern: str, text: str) -> None:
         )
 
 
+@given(
+    pattern=st.text(alphabet="ab%_", max_size=8),
+    text=st.text(alphabet="ab%_", max_size=6),
+    escape=st.sampled_from("%_"),
+)
+def test_a_wildcard_that_is_the_escape_character_escapes_wildcards_only(
+    pattern: str, text: str, escape: str
+) -> None:
+    matches = compile_pattern(parse_pattern(pattern, escape))
+    assert matches(text) == like(text, unescaped(pattern, escape))
+
+
 @pytest.mark.parametrize(
     ("pattern", "parts"),
     [

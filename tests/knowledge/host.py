@@ -101,6 +101,9 @@ class Host:
         except StorageFullError:
             follow = persist.otherwise
         for effect in follow:
+            if isinstance(effect, Send):
+                self.sent.append((effect.to, effect.message))
+                continue
             assert isinstance(effect, Tell)
             assert isinstance(effect.message, Persisted)
             self._do(*self.pubend.persisted(effect.message, Instant(now)))

@@ -41,6 +41,9 @@ def write(pubend: Pubend, volume: MemoryVolume, effects: list[Effect]) -> list[E
         if isinstance(effect, Persist):
             volume.commit(effect.writes)
             for then in effect.then:
+                if isinstance(then, Send):
+                    sent.append(then)
+                    continue
                 assert isinstance(then, Tell)
                 assert isinstance(then.message, Persisted)
                 sent += write(pubend, volume, pubend.persisted(then.message, NOW)[0])

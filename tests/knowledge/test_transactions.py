@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gapless.core.broker_messages import Nack
+from gapless.core.ticks import Span
 from gapless.core.transaction_messages import FORGOTTEN, Committed
 from gapless.knowledge.receipts import STEP
 from gapless.node.config import Config
 from tests.bounds import so_long_as
+from tests.knowledge.notation import PUBEND
 from tests.knowledge.teller import Teller
 
 EXPIRY, RETRY, IDLE = Config().transaction_expiry, Config().storage_retry, Config().idle_silence
@@ -417,3 +420,67 @@ def test_a_transaction_whose_staged_events_are_damaged_is_refused_whole_and_can_
     teller.stage("abcd", part="again", number=2)
     assert teller.commit("again", number=2) == "committed 4"
     assert teller.log() == "abcd"
+
+
+@pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "at once"])
+def test_what_is_damaged_of_a_committed_transaction_is_lost_and_told(restarted: bool) -> None:
+    teller = Teller(now=5, batch_events_max=2)
+    teller.stage("ab")
+    teller.stage("cd", position=2)
+    teller.stage("ef", position=4)
+    assert teller.commit("p", sync=False) == ""
+    [stream] = [each for each in teller.volume.streams() if each.startswith("stage/")]
+    teller.volume.corrupt(stream, 2)
+    teller.sync()  # the commit is durable, with what goes into one write
+    if restarted:
+        teller = teller.restart()
+        teller.fire(0)
+    teller.sync_all()
+    copied = "ab" if restarted else "abcd"
+    assert (teller.log(), teller.staged_records()) == (copied, 0)
+    teller.publish("g")
+    first, *_, last = teller.ticks()
+    nack = Nack(PUBEND, (Span(first + len(copied) * STEP, last),))
+    damaged = [
+        each.span for each in teller.pubend.receive_nack(nack, teller.now)[1] if each.damaged
+    ]
+    assert damaged == [Span(first + len(copied) * STEP, first + 6 * STEP)]
+    assert last >= first + 6 * STEP, "its ticks are used by nobody else"
+    again = teller.restart()
+    again.publish("h")
+    assert (again.log(), again.commit("p")) == (f"{copied}gh", "repeated 6")
+
+
+def test_a_committed_transaction_lacks_nothing_where_damage_is_in_a_part_that_does_not_count() -> (
+    None
+):
+    teller = Teller(batch_events_max=2)
+    teller.stage("xy", part="loser")
+    teller.stage("abcd")
+    assert teller.commit("p", sync=False) == ""
+    [stream] = [each for each in teller.volume.streams() if each.startswith("stage/")]
+    teller.volume.corrupt(stream, 0)
+    teller.sync()
+    teller = teller.restart()
+    teller.fire(0)
+    teller.sync_all()
+    assert (teller.log(), teller.pubend.past.lost_spans) == ("abcd", [])
+
+
+def test_a_lost_rest_waits_for_room_on_the_disk() -> None:
+    teller = Teller(batch_events_max=1)
+    teller.stage("ab")
+    teller.stage("cd", position=2)
+    teller.commit("p", sync=False)
+    [stream] = [each for each in teller.volume.streams() if each.startswith("stage/")]
+    teller.volume.corrupt(stream, 1)
+    for _ in range(2):
+        teller.sync()
+    teller.volume.size_max = 0
+    teller.sync_all()
+    assert teller.log() == "ab"
+    teller.volume.size_max = None
+    teller.fire(RETRY)
+    teller.sync_all()
+    assert teller.staged_records() == 0
+    assert len(teller.restart().pubend.past.lost_spans) == 1

@@ -26,16 +26,40 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import (
     BrokerName,
     CellName,
+    Identifier,
+    NodeId,
     PubendName,
     SubscriptionName,
+    TopicId,
     TopicName,
 )
-from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
+from gapless.core.name_messages import (
+    NameAnswer,
+    NameEntry,
+    NameQuestion,
+    NamesQuestion,
+    NamesTold,
+)
 from gapless.core.ticks import TICK_MAX, Span
 from gapless.core.topic_messages import TopicEntry, TopicNews, TopicQuestion
+from gapless.node.multicast.body import pack
 from gapless.node.reliable.service import Reliable
 from gapless.node.topics import Topics
-from gapless.scribe.messages import Probe, Ringed
+from gapless.scribe.messages import (
+    Accept,
+    Ballot,
+    GroupState,
+    Lineup,
+    LogAppend,
+    LogEntry,
+    Probe,
+    Ringed,
+    RootPublication,
+    Routed,
+    Seat,
+    TopicRecord,
+    TreeEvent,
+)
 from gapless.tree.messages import (
     Beat,
     Carried,
@@ -50,6 +74,7 @@ from gapless.tree.messages import (
     SubscriptionId,
     SubscriptionOffer,
 )
+from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
     from gapless.core.messages import Message
@@ -60,6 +85,7 @@ if TYPE_CHECKING:
 A, B, C, E, NOBODY = (BrokerName(each) for each in ("a", "b", "c", "e", ""))
 PUBEND, X = PubendName("t/0"), SubscriptionName("x")
 AT = Position(1, 1)
+SEAT, TOPIC = Seat(NodeId(Identifier(1)), 1), TopicId(Identifier(1))
 
 
 def world(network: str = "row") -> World:
@@ -163,6 +189,14 @@ def test_what_nobody_can_say_of_a_name_is_refused(message: Message, why: str) ->
     refused(world(), A, B, message, why)
 
 
+@pytest.mark.parametrize("message", [NamesQuestion(A, B, 0), NamesTold(A, B, 0, 1 << 62)])
+def test_names_that_nobody_asked_for_change_nothing(message: Message) -> None:
+    made = world()
+    told(made, A, B, message)
+    made.nodes["b"].check()
+    refused(made, A, B, replace(message, receiver=E), "no broker is called 'e'")
+
+
 @pytest.mark.parametrize("name", ["", "\U0001f600" * 300])
 def test_no_broker_is_asked_about_a_name_that_nothing_can_have(name: str) -> None:
     made = world()
@@ -177,6 +211,31 @@ def test_no_broker_is_asked_about_a_name_that_nothing_can_have(name: str) -> Non
 
 def test_nobody_knows_a_stream_up_to_the_end_of_time() -> None:
     refused(world(), A, B, Knowledge(PUBEND, Span(1, TICK_MAX + 1)), "the end of time")
+
+
+BAD = b"\xc1"
+NO_EVENT = EventBatch((BAD,))
+STATE = GroupState(
+    TopicRecord(TOPIC, ordered=True), Lineup(), 0, (LogEntry(SEAT, 1, pack([BAD])),), ()
+)
+CARRIED_EVENTS: list[Message] = [
+    Knowledge(PUBEND, Span(1, 2), (1,), NO_EVENT),
+    Ringed((TreeEvent(TOPIC, 1, pack([BAD])),)),
+    Ringed((Routed(1, Identifier(1), RootPublication(TOPIC, SEAT, 1, 1, pack([BAD]))),)),
+    Ringed((LogAppend(TOPIC, Ballot(), 0, STATE.entries, active=True),)),
+    Ringed((Accept(STATE),)),
+]
+
+
+@pytest.mark.parametrize("message", CARRIED_EVENTS)
+def test_bytes_that_are_no_event_are_refused_where_they_arrive(message: Message) -> None:
+    refused(world(), A, B, message, "an event of another broker")
+
+
+def test_bytes_that_are_no_event_are_refused_on_a_tree() -> None:
+    made = world()
+    run = PublicationRun(A, 1, (1,), (Hop(A, AT),), "q", NO_EVENT)
+    refused(made, A, B, carried(made, A, B, run), "an event of another broker")
 
 
 HOME = CellName("one")
@@ -215,7 +274,7 @@ def subscription(source: str, *way: str, condition: str = "") -> SubscriptionOff
 
 def publication(source: str, number: int, *way: str, epoch: int = 1) -> PublicationRun:
     hops = tuple(Hop(BrokerName(each), AT) for each in way)
-    event = EventBatch((b"any",))
+    event = EventBatch((encode_event({}),))
     return PublicationRun(BrokerName(source), epoch, (number,), hops, "t", event)
 
 

@@ -16,7 +16,7 @@ from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
 from gapless.node.parts import Parts
 from gapless.testing.lattice import strict
-from gapless.testing.memory_volume import MemoryVolume
+from gapless.testing.world import known_volume
 from gapless.wire.events import decode_attributes, encode_event
 from tests.bounds import so_long_as
 
@@ -130,7 +130,7 @@ class Town:
         **limits: Any,
     ) -> None:
         self.network: Network = replace(parse_network(text), joins=joins)
-        self.volume = MemoryVolume()
+        self.volume = known_volume()
         self.now = Instant(now)
         self.node = Node(
             BrokerName(name),

@@ -109,12 +109,12 @@ def brokers(*text: str, start: tuple[str, ...], **options: Any) -> Iterator[Desk
         desk.close()
 
 
-def wait_until(is_so: Callable[[], object]) -> None:
+def wait_until(is_so: Callable[[], object], wait_s: float = WAIT_S) -> None:
     """For what comes about in another process; fails when it never does."""
-    deadline_s = time.monotonic() + WAIT_S
+    deadline_s = time.monotonic() + wait_s
     while not is_so():
         if time.monotonic() > deadline_s:
-            raise TimeoutError(f"not so after {WAIT_S} s")
+            raise TimeoutError(f"not so after {wait_s} s")
         time.sleep(0.01)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from gapless.sync import Client
 
+TOPICS = ("two",)
 OPTIONS = {"topic": "two", "filter": "i >= 0", "subscription": "s"}
 
 
@@ -46,7 +47,7 @@ def matches(client: Client, start: Token, end: Token) -> int:
     """Counted by reading the slices of a plan, one by one."""
     return sum(
         len(batch)
-        for part in plan(start, end, 3)
+        for part in plan(TOPICS, start, end)
         for batch in client.read(
             "two",
             "i >= 0",
@@ -61,7 +62,7 @@ def test_batches_have_as_many_events_as_allowed_and_all_of_them_once(tmp_path: P
     with two_pubends(tmp_path) as (client, progress, start):
         publish(client, *range(-3, 10))
         ends, counts, at = settled(client), [], start
-        while (end := progress.advance(client, at, ends, 6)) != at:
+        while (end := progress.advance(client, TOPICS, at, ends, 6)) != at:
             assert at < end <= ends
             trimmed = progress.without_silence(at)
             counts.append(matches(client, at, end))
@@ -71,18 +72,33 @@ def test_batches_have_as_many_events_as_allowed_and_all_of_them_once(tmp_path: P
         assert at == ends
 
 
+def test_large_batches_are_counted_by_places_and_never_beyond_the_limit(tmp_path: Path) -> None:
+    with two_pubends(tmp_path) as (client, progress, start):
+        publish(client, *range(1_500))
+        at, counts = start, list[int]()
+        for _ in range(3):  # events come while batches are made
+            publish(client, *range(100))
+            ends = settled(client)
+            while (end := progress.advance(client, TOPICS, at, ends, 400)) != at:
+                counts.append(matches(client, at, end))
+                at = end
+        assert sum(counts) == 3_600
+        assert max(counts) <= 400
+        assert len(counts) < 16, counts
+
+
 def test_what_does_not_match_is_nothing_new(tmp_path: Path) -> None:
     with two_pubends(tmp_path) as (client, progress, start):
         publish(client, -1, -2)
         silent = settled(client)
-        assert progress.advance(client, start, silent, None) == start
-        assert progress.advance(client, start, silent, 5) == start
+        assert progress.advance(client, TOPICS, start, silent, None) == start
+        assert progress.advance(client, TOPICS, start, silent, 5) == start
         publish(client, 1, -3)
         ends = settled(client)
-        assert progress.advance(client, start, ends, None) == ends
+        assert progress.advance(client, TOPICS, start, ends, None) == ends
         assert progress.without_silence(start) >= start.join(silent)
         assert matches(client, progress.without_silence(start), ends) == 2
-        assert progress.advance(client, ends, ends, None) == ends
+        assert progress.advance(client, TOPICS, ends, ends, None) == ends
         assert progress.without_silence(start) == start, "of another place nothing is known"
 
 
@@ -94,5 +110,5 @@ def test_what_is_lost_already_is_something_to_read(tmp_path: Path) -> None:
         wait_until(
             lambda: all(low >= ends.get(name) for name, (low, _) in client.positions("two").items())
         )
-        assert progress.advance(client, start, ends, None) == ends
+        assert progress.advance(client, TOPICS, start, ends, None) == ends
         assert progress.without_silence(start) == start

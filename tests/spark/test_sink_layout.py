@@ -39,7 +39,7 @@ def publish(ddl: str, rows: list[tuple[Any, ...]], **options: str) -> Published:
     )
     return [
         (topic, content.attributes, content.body)
-        for topic, events in layout.encode(batch)
+        for topic, _, events in layout.encode(batch)
         for content in check_events(EventBatch(tuple(events)))
     ]
 

@@ -47,7 +47,7 @@ def fill(desk: Desk) -> Slice:
             start = keeper.token.get("t/0")
         with client.publisher("t", name="feed") as publisher:
             publisher.send_many(({"i": i}, b"") for i in range(COUNT))
-        return Slice("t/0", start, client.positions("t")["t/0"][1])
+        return Slice("t", "t/0", start, client.positions("t")["t/0"][1])
 
 
 def numbers(batch: Any) -> list[int]:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType
+from pyspark.sql.types import LongType, StructType
 
 from gapless.client.errors import RefusedError
 from gapless.core.errors import UsageError
 from gapless.core.transaction_messages import FORGOTTEN
 from gapless.spark import staging
-from gapless.spark.sink_layout import SinkLayout
+from gapless.spark.sink_layout import SinkLayout, lay_out
 from gapless.spark.sink_options import SinkOptions, parse_sink_options
 from gapless.spark.staging import StagedPartition, abort, commit, stage
 
@@ -108,16 +108,15 @@ def test_an_abort_spares_what_another_driver_stages_for_the_same_batch(sink: Sin
 
 def test_each_topic_of_a_batch_is_committed_and_a_repeat_completes_the_rest(sink: Sink) -> None:
     batch = [sink.stage(0, 0, range(6), topics=2), sink.stage(0, 1, range(6, 12), topics=2)]
+    first = sink.topics[0], PRODUCER
     only_first = [
-        StagedPartition(
-            each.producer, 0, each.partition, {sink.topics[0]: each.parts[sink.topics[0]]}
-        )
+        StagedPartition(each.producer, 0, each.partition, {first: each.parts[first]})
         for each in batch
     ]
     commit(sink.options, only_first)  # and here the driver dies
     assert (sink.published(0), sink.published(1)) == ([0, 2, 4, 6, 8, 10], [])
     receipts = commit(sink.options, [sink.stage(0, 0, range(12), topics=2)])
-    assert [receipts[name].repeated for name in sink.topics] == [True, False]
+    assert [receipts[name, PRODUCER].repeated for name in sink.topics] == [True, False]
     assert (sink.published(0), sink.published(1)) == ([0, 2, 4, 6, 8, 10], [1, 3, 5, 7, 9, 11])
 
 
@@ -125,10 +124,53 @@ def test_a_batch_that_is_older_than_the_last_is_told_from_the_last(sink: Sink) -
     for number in range(3):
         commit(sink.options, [sink.stage(number, 0, [number])])
     places = [
-        commit(sink.options, [sink.stage(number, 0, [number])])[sink.topics[0]].first_tick
+        commit(sink.options, [sink.stage(number, 0, [number])])[sink.topics[0], PRODUCER].first_tick
         for number in range(3)
     ]
     assert [place == FORGOTTEN for place in places] == [True, True, False]
+
+
+def test_rows_are_spread_over_pubends_by_a_column_and_a_repeat_changes_nothing(
+    broker: Desk,
+) -> None:
+    with broker.client() as client:
+        client.create_topic("spread", pubends=3)
+        with client.subscribe("spread", name="keep spread"):
+            pass
+    given = {"url": broker.url, "topic": "spread", "spreadBy": "key"}
+    options = parse_sink_options(given, is_stream=True)
+    layout = lay_out(StructType().add("key", "string").add("i", "long"), options)
+
+    def batch(number: int, partitions: int) -> list[StagedPartition]:
+        rows = [(f"k{i % 10}", i) for i in range(100 * number, 100 * number + 100)]
+        parts = [rows[len(rows) * k // partitions : len(rows) * (k + 1) // partitions]
+                 for k in range(partitions)]  # fmt: skip
+        return [
+            stage(
+                options,
+                layout,
+                iter([pa.record_batch({"key": [k for k, _ in part], "i": [i for _, i in part]})]),
+                StagedPartition(PRODUCER, number, place),
+                0,
+            )
+            for place, part in enumerate(parts)
+        ]
+
+    first = commit(options, batch(0, 2))
+    assert {each.pubend for each in first.values()} == {"spread/0", "spread/1", "spread/2"}
+    batch(1, 2)  # staged and never committed
+    commit(options, batch(1, 2))
+    assert all(each.repeated for each in commit(options, batch(1, 5)).values())
+    with broker.client() as client:
+        seen: dict[str, list[tuple[str, int]]] = {}
+        for found in client.read("spread"):
+            for event in found.events():  # type: ignore[union-attr]
+                key, i = str(event.attributes["key"]), int(event.attributes["i"])
+                seen.setdefault(key, []).append((str(event.pubend), i))
+    assert sum(map(len, seen.values())) == 200
+    for places in seen.values():
+        assert len({pubend for pubend, _ in places}) == 1, "a key stays at one pubend"
+        assert [i for _, i in places] == sorted(i for _, i in places)
 
 
 def test_a_batch_without_rows_asks_nobody() -> None:
@@ -142,7 +184,7 @@ def test_an_abort_that_reaches_no_broker_is_left_to_expiry() -> None:
     nowhere = parse_sink_options(
         {"url": "gapless://127.0.0.1:1", "patienceSeconds": "1"}, is_stream=True
     )
-    abort(nowhere, [StagedPartition(PRODUCER, 0, 0, {"t": ("part", 1)})])
+    abort(nowhere, [StagedPartition(PRODUCER, 0, 0, {("t", "p"): ("part", 1)})])
 
 
 def test_a_partition_has_so_many_topics_and_no_more(

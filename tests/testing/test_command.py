@@ -71,6 +71,13 @@ def test_seeds_of_every_service_are_replayed_and_swarmed(service: str) -> None:
     assert (result["seeds"], result["violations"]) == (2, [])
 
 
+def test_a_swarm_of_all_services_tells_of_each() -> None:
+    many = ["swarm", "--seeds", "1", "--from", "2", "--jobs", "1", "--service", "all", "--json"]
+    result = json.loads(CliRunner().invoke(app, many).stdout)
+    assert list(result) == ["durable", "reliable", "multicast"]
+    assert all(each["seeds"] == 1 and not each["violations"] for each in result.values())
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -106,6 +106,29 @@ def test_a_broker_that_never_lets_time_go_on_is_found() -> None:
         world.run(1)
 
 
+class Hasty(Restless):
+    """Wants to be woken a microsecond later, always, and does nothing then."""
+
+    def fire(self, now: Instant) -> list[Effect]:
+        self.deadline = Instant(now + 1)
+        return []
+
+
+class Busy(Hasty):
+    """Does something whenever it wakes, until there is no more to do."""
+
+    def fire(self, now: Instant) -> list[Effect]:
+        super().fire(now)
+        return [Tell(Ping(1))]
+
+
+def test_a_broker_that_wakes_again_and_again_for_nothing_is_found() -> None:
+    world = make_world(make=Hasty)
+    with pytest.raises(Violation, match="for nothing"):
+        world.run(1_000)
+    make_world(make=Busy).run(1_000)
+
+
 class Refuses(Simple):
     """Takes every ping for an offence."""
 

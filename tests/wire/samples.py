@@ -25,6 +25,7 @@ from gapless.core.broker_messages import (
     SubscriptionChange,
     SubscriptionNack,
     SubscriptionState,
+    TakeOver,
 )
 from gapless.core.client_messages import (
     Acknowledge,
@@ -64,7 +65,13 @@ from gapless.core.identity import (
     TopicName,
 )
 from gapless.core.messages import Addresses, Goodbye, Hello, Message, Ping, Pong
-from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
+from gapless.core.name_messages import (
+    NameAnswer,
+    NameEntry,
+    NameQuestion,
+    NamesQuestion,
+    NamesTold,
+)
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.roster_messages import Roster, RosterEntry, RosterQuery, Strike
 from gapless.core.ticks import Span, Tick
@@ -207,10 +214,18 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "name question": NameQuestion(
         DESK, BrokerName("b2"), BrokerName("b1"), "claim", 1_000, 1, NAME, "desk"
     ),
+    "take over": TakeOver(
+        BrokerName("b1"),
+        BrokerName("b2"),
+        Subscribe(TOPIC, 0, 0, name=DESK, token={"trades/0": 1}, previous=BrokerName("b1")),
+        "anna",
+    ),
     "name answer": NameAnswer(DESK, BrokerName("b1"), BrokerName("b2"), 1, NAME),
     "name answer without room": NameAnswer(
         DESK, BrokerName("b1"), BrokerName("b2"), 1, problem="there is no room"
     ),
+    "names question": NamesQuestion(BrokerName("b1"), BrokerName("b2"), 1_000),
+    "names told": NamesTold(BrokerName("b2"), BrokerName("b1"), 1_000, 3),
     "hand over of one that is over": HandOver(DESK, TOPIC, BrokerName("b2"), moves=3, over=True),
     "hand over of an owner": HandOver(DESK, TOPIC, BrokerName("b2"), owner="desk"),
     "hand over of one that is ahead": HandOver(
@@ -249,6 +264,8 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "fell behind": FellBehind(1, PUBEND),
     "acknowledge": Acknowledge(1, {"trades/0": 20}, 3),
     "acknowledge by name": Acknowledge(0, {"trades/0": 20}, 3, DESK),
+    "acknowledge of a run": Acknowledge(0, {"trades/0": 20}, 3, DESK, "run"),
+    "lease": Acknowledge(0, {}, 3, DESK, "run", "query"),
     "done": Done(3),
     "forget": Forget(4, DESK),
     "alter a subscription": AlterSubscription(5, DESK, "price > 95"),

@@ -2,12 +2,14 @@
 
 A broker whose port is 0 gets any free port. It writes its addresses into a file in its data folder
 and asks for the same port after a restart, so that its clients find it again. Neighbours on the
-same machine read the same file.
+same machine read the same file, and reach it by a Unix socket in that folder: a message costs less
+there.
 
-`AddressBook` knows the address of every broker of the network. The network file has them
-(`advertise`, else `listen`). The addresses of brokers that joined a running network come from these
-brokers themselves and from their neighbours. A node names brokers; the book turns names into
-addresses before an answer leaves for a client.
+`AddressBook` knows the addresses of every broker of the network. The network file has them
+(`advertise`, else `listen`, and those of its standbys): a text with commas in between. The
+addresses of brokers that joined a running network come from these brokers themselves and from their
+neighbours. A node names brokers; the book turns names into addresses before an answer leaves for a
+client.
 """
 
 from __future__ import annotations
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
     from gapless.node.network import Network
 
 FILE = "address.json"
+STANDS_BY = "stands by"
+"""The state, in the file, of a process that waits for the lease of its broker."""
+LINK_SOCKET = "link.sock"
+SOCKET_PATH_MAX = 100
+"""Bytes of the path of a socket; systems take little more."""
+
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 EVERYWHERE = ("0.0.0.0", "::")
 """Hosts to listen on, and of no use to one who wants to connect from elsewhere."""
@@ -69,6 +77,13 @@ def check_exposure(endpoint: str, *, option: str, is_secure: bool, insecure: boo
     )
 
 
+def link_socket(folder: Path) -> Path | None:
+    """Where brokers of this machine, which have the same data folder, reach the broker of this
+    folder; None: the path is too long for a socket."""
+    path = folder / LINK_SOCKET
+    return path if len(os.fsencode(path)) <= SOCKET_PATH_MAX else None
+
+
 def read_addresses(folder: Path) -> dict[str, str]:
     """What the broker of this data folder last said; empty if it never did."""
     try:
@@ -103,9 +118,7 @@ class AddressBook:
     def __init__(self, network: Network, data: Path, learnt_max: int = 1_000) -> None:
         self._data = data
         self._told: dict[str, str] = {
-            each.name: each.advertise or each.listen
-            for cell in network.cells
-            for each in cell.brokers
+            each.name: each.addresses for cell in network.cells for each in cell.brokers
         }
         self._in_file = frozenset(self._told)
         self._learnt_max = learnt_max
@@ -129,35 +142,37 @@ class AddressBook:
 
     def all(self) -> dict[BrokerName, str]:
         """Of every broker that can be found from elsewhere."""
-        found: dict[BrokerName, str] = {}
-        for name in self._told:
-            try:
-                host, port = self.find(name)
-            except ConnectionError:
-                continue
-            if host not in EVERYWHERE:
-                found[BrokerName(name)] = show_endpoint(host, port)
+        shown = {BrokerName(name): ",".join(self.shown(name)) for name in self._told}
+        return {name: addresses for name, addresses in shown.items() if addresses}
+
+    def find(self, name: BrokerName | str) -> list[tuple[str, int]]:
+        """Hosts and ports; `ConnectionError` while none is known."""
+        found = list(map(parse_address, self._told[name].split(",")))
+        if found[0][1] == 0:
+            told = read_addresses(self._data / name).get("listen")
+            found[:1] = [parse_address(told)] if told is not None else []
+        if not found:
+            raise ConnectionError(f"{name} has not told its address yet")
         return found
 
-    def find(self, name: BrokerName | str) -> tuple[str, int]:
-        """Host and port; `ConnectionError` while they are not known."""
-        host, port = parse_address(self._told[name])
-        if port == 0:
-            told = read_addresses(self._data / name).get("listen")
-            if told is None:
-                raise ConnectionError(f"{name} has not told its address yet")
-            host, port = parse_address(told)
-        return host, port
+    def shown(self, name: BrokerName | str) -> list[str]:
+        """What somebody elsewhere may dial to reach it, as far as that is known."""
+        try:
+            found = self.find(name)
+        except (ConnectionError, KeyError):
+            return []
+        return [show_endpoint(host, port) for host, port in found if host not in EVERYWHERE]
+
+    def find_socket(self, name: BrokerName | str) -> Path | None:
+        """The socket of a broker that tells its address in our data folder, if it has one."""
+        told = self._told.get(name, ",")
+        if "," in told or parse_address(told)[1]:
+            return None
+        path = link_socket(self._data / name)
+        return path if path is not None and path.exists() else None
 
     def addressed(self, refused: Refused) -> Refused:
         """The same refusal for a client, who connects to addresses; unknown ones are left out.
         If none is known yet, it is to try again."""
-        found: list[str] = []
-        for name in refused.elsewhere:
-            try:
-                host, port = self.find(name)
-            except ConnectionError:
-                continue
-            if host not in EVERYWHERE:
-                found.append(show_endpoint(host, port))
+        found = [address for name in refused.elsewhere for address in self.shown(name)]
         return replace(refused, elsewhere=tuple(found), retry=refused.retry or not found)

@@ -23,7 +23,9 @@ from msgspec.structs import replace
 from gapless import machine_code
 from gapless.broker import clock
 from gapless.broker.addresses import (
+    LINK_SOCKET,
     check_exposure,
+    link_socket,
     parse_address,
     read_addresses,
     show_endpoint,
@@ -33,9 +35,11 @@ from gapless.broker.admin.console import Console
 from gapless.broker.admin.inquiry import EventInquiry
 from gapless.broker.admin.subscriptions import SubscriptionFigures
 from gapless.broker.clock import TimedSubscribers
+from gapless.broker.configuration import Configuration, Reloading, compare
 from gapless.broker.dialler import Dialler
 from gapless.broker.disk import Disk
 from gapless.broker.doors import Doors
+from gapless.broker.drift import Drift
 from gapless.broker.event_reader import EventReader
 from gapless.broker.link import Link
 from gapless.broker.link_table import Links
@@ -56,13 +60,15 @@ from gapless.node.context import EventEncoding
 from gapless.node.node import Node
 from gapless.node.parts import Parts
 from gapless.node.seal import DISK, SEALS, Seal
+from gapless.storage.backup import Snapshot
 from gapless.storage.disk import DiskVolume
 from gapless.storage.identity import renew_seal
 from gapless.storage.replica.store import StorageFencedError
+from gapless.version import __version__
 from gapless.wire.events import extend_event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gapless.broker.admin.port import Admin
     from gapless.broker.lease import Holding
@@ -73,6 +79,9 @@ if TYPE_CHECKING:
     from gapless.node.network import BrokerEntry, Network
 
 BACKLOG = 1024
+BACKUP_BYTES = 4 << 20
+"""Of a backup that leave in one answer."""
+
 LOST = "events were lost with an earlier disk: those who want them are told a gap"
 NO_LEASE = "the broker lost its lease: its store cannot be reached, or another process has its name"
 COPIED = (
@@ -111,11 +120,19 @@ class Broker:
         self.console: Console | None = None  # where there is an admin port
         self.started_at = clock.read()
         self.is_ready = False
+        self.is_served = False  # has it ever been ready?
+        self.reread: Callable[[], Configuration] | None = None
+        """Reads the files anew that the broker was started with."""
+        self.successor: Configuration | None = None
+        """It is to begin anew with this one; None: it is no longer in the network file."""
+        self.has_successor = asyncio.Event()
         self._network = network
         self._limits = config or Config()
         self._is_closed = False
         self._holding = holding
         self._losses_told = 0
+        self._backup: tuple[int, Snapshot] | None = None
+        self._backups = 0
 
     @staticmethod
     def _entry(network: Network, name: BrokerName) -> BrokerEntry:
@@ -158,16 +175,19 @@ class Broker:
         quotas.durable = owned(node)
         self._figures = SubscriptionFigures(node)
         self.inquiry = EventInquiry(node, self.access)
-        self._disk = Disk(volume, self._pump.carry_out, self.fail)
+        mirror = holding.mirror if holding else None
+        self._disk = Disk(volume, self._pump.carry_out, self.fail, mirror)
         self._admin: Admin | None = None
         try:
             await self._listen()
         except BaseException:
             await self._disk.close()
             raise
+        self._links.hello = replace(self._links.hello, admin=self.admin_address or "")
         if self.settings.join is not None:
             self._links.hello = replace(self._links.hello, address=self.address)
         self._pump.start()
+        self._drift = Drift(self._links, asyncio.get_running_loop().time())
         self._watch_lease()
         self._ahead = LookAhead(node.durable.ranges.outlook, survey)
         self._dialler = Dialler(self._links)
@@ -176,7 +196,7 @@ class Broker:
         except BaseException:
             await self.drain()
             raise
-        self.is_ready = True
+        self.is_ready = self.is_served = True
         logger.info(
             "broker ready",
             extra={"broker": self.name, "listen": self.address, "admin": self.admin_address},
@@ -210,22 +230,62 @@ class Broker:
             subscriptions = security.principal_subscriptions_max or subscriptions
         return Quotas(connections, subscriptions)
 
-    def reload(self) -> None:
-        """New certificates and principals count from now on; bad ones are logged and do not."""
-        if self.access is None and self._network.security is not None:
-            return  # it is starting, and is about to read them
-        if self.access is None:
-            logger.warning(
-                "there is nothing to reload without security",
-                extra={"remedy": "restart the broker to change its limits or its network"},
-            )
-            return
+    def reload(self, *, only_look: bool = False) -> Reloading:
+        """Read certificates, principals, network and settings anew; `broker.configuration` says
+        what follows. With `only_look` nothing changes. Bad files are logged, and do not count."""
+        if not self.is_ready:
+            return Reloading(refused=("the broker is starting or stopping: try again",))
         try:
-            self.access.reload(clock.read() / 1e6)
+            if self.access is not None and not only_look:
+                self.access.reload(clock.read() / 1e6)
+                logger.info("certificate and principals reloaded")
+            found = self._look_at_files(only_look=only_look)
         except UsageError as error:
-            logger.error("nothing was reloaded", extra={"reason": str(error)})
-        else:
-            logger.info("certificate and principals reloaded")
+            found = Reloading(refused=(str(error),))
+        for line in () if only_look else found.refused:
+            logger.error("nothing was reloaded", extra={"reason": line})
+        if not found.refused and not found.differences:
+            logger.info("network and settings are what they were")
+        return found
+
+    def _look_at_files(self, *, only_look: bool) -> Reloading:
+        if self.reread is None:
+            return Reloading()
+        old, new = Configuration(self._network, self.settings, self._limits), self.reread()
+        found = compare(self.name, self._pump.node, old, new)
+        if found.is_applied and not only_look:
+            for line in found.differences:
+                logger.info("reloading", extra={"difference": line})
+            if self.name in new.network.cell_of:
+                self.successor = new
+            self.has_successor.set()
+        return found
+
+    def give_away(self) -> dict[str, object]:
+        """Give all named subscriptions to other brokers, from now on; what is still here."""
+        drain = self._pump.node.durable.drain
+        if not drain.takers:
+            return {"problem": "there is no other broker that takes subscribers", "remaining": {}}
+        if not drain.is_on:
+            logger.info("this broker is drained", extra={"takers": ", ".join(drain.takers)})
+            self._pump.drain()
+        pubends = sorted(self._pump.node.durable.streams.pubends)
+        is_finished = drain.is_finished(clock.read())
+        found = {"problem": "", "remaining": drain.remaining(), "finished": is_finished}
+        return {**found, "pubends": pubends}
+
+    def back_up(self, number: int) -> tuple[int, bytes]:
+        """The next piece of a backup, and its number; 0 begins one, and no bytes end it. There is
+        one at a time. Called from threads."""
+        if number == 0 or self._backup is None:
+            head = {"broker": self.name, "software": __version__, "time": clock.read()}
+            self._backup = self._backups + 1, Snapshot(self._volume, head)
+            self._backups += 1
+            number = number and -1
+        current, snapshot = self._backup
+        if number not in (0, current):
+            raise UsageError("another backup has begun", "Begin again.")
+        return current, snapshot.take(BACKUP_BYTES)
 
     @property
     def url(self) -> str:
@@ -242,51 +302,82 @@ class Broker:
         host, port = self._address_wanted()
         last = read_addresses(self.folder)
         wanted = parse_address(last["listen"])[1] if port == 0 and "listen" in last else port
-        loop = asyncio.get_running_loop()
-
-        async def listen(at: int) -> asyncio.Server:
-            return await loop.create_server(
-                lambda: Link(self._links),
-                host,
-                at,
-                backlog=BACKLOG,
-                start_serving=False,
-                ssl=self.access.tls.port if self.access else None,
-                ssl_handshake_timeout=self.settings.hello_patience_s if self.access else None,
-            )
-
         try:
-            self._server = await listen(wanted)
+            server = await self._bind(host, wanted)
         except OSError as error:
             if port != 0 or error.errno != errno.EADDRINUSE:
                 raise cannot_listen(show_endpoint(host, port), error) from error
-            self._server = await listen(0)
-        self.address = show_endpoint(*self._server.sockets[0].getsockname()[:2])
+            server = await self._bind(host, 0)
+        self._servers = [server]
+        self.address = show_endpoint(*server.sockets[0].getsockname()[:2])
         try:
             self._check_exposure(self.address, "--listen")
+            self._servers += await self._listen_beside()
             await self._listen_for_admin()
             self.doors.bind(last, self._check_exposure)
             await self._serve()
         except BaseException:
-            self._server.close()
+            for server in self._servers:
+                server.close()
             if self._admin is not None:
                 await self._admin.close()
             await self.doors.close()
             raise
-        told = {"listen": self.address, "admin": self.admin_address, "process": os.getpid()}
+        told: dict[str, str | int | None] = {
+            "listen": self.address,
+            "admin": self.admin_address,
+            "process": os.getpid(),
+        }
+        told |= {"network": f"{self._network.digest:016x}"}
         told |= {"url": self.url, "admin_problem": self.admin_problem, **self.doors.addresses}
         write_addresses(self.folder, told)
+
+    async def _listen_beside(self) -> list[asyncio.Server]:
+        """Bind the socket for brokers of this machine, and the address that brokers share."""
+        servers = list[asyncio.Server]()
+        path = link_socket(self.folder) if self.access is None else None
+        if path is not None:
+            try:
+                path.unlink(missing_ok=True)  # of an earlier life: the folder is ours alone
+                server = await asyncio.get_running_loop().create_unix_server(
+                    lambda: Link(self._links), str(path), backlog=BACKLOG, start_serving=False
+                )
+                servers.append(server)
+                path.chmod(0o600)
+            except OSError as error:  # a disk that is full, or that has no sockets
+                logger.warning("brokers are linked by TCP alone", extra={"reason": str(error)})
+        shared = self.settings.shared_listen
+        if shared is not None:
+            self._check_exposure(shared, "--listen")
+            try:
+                servers.append(await self._bind(*parse_address(shared), reuse_port=True))
+            except OSError as error:
+                raise cannot_listen(shared, error) from error
+        return servers
+
+    async def _bind(self, host: str, port: int, *, reuse_port: bool = False) -> asyncio.Server:
+        return await asyncio.get_running_loop().create_server(
+            lambda: Link(self._links),
+            host,
+            port,
+            backlog=BACKLOG,
+            reuse_port=reuse_port,
+            start_serving=False,
+            ssl=self.access.tls.port if self.access else None,
+            ssl_handshake_timeout=self.settings.hello_patience_s if self.access else None,
+        )
 
     async def _serve(self) -> None:
         """Take connections. Two processes that start at once may both have the address so far: who
         is second learns it here. uvloop would say nothing, so it gets what listens already."""
         try:
-            for each in self._server.sockets:
+            for each in self._servers[0].sockets:
                 with socket.socket(fileno=os.dup(each.fileno())) as same:
                     same.listen(BACKLOG)
         except OSError as error:
             raise cannot_listen(self.address, error) from error
-        await self._server.start_serving()
+        for server in self._servers:
+            await server.start_serving()
 
     async def _listen_for_admin(self) -> None:
         if self.settings.admin is not None:
@@ -348,7 +439,9 @@ class Broker:
         logger.info("draining", extra={"broker": self.name, "writes": self._disk.pending})
         await self.doors.close(at_once=self._failure.done())
         self._links.is_draining = True
-        await stop_listening(self._server)
+        for server in self._servers:
+            await stop_listening(server)
+        (self.folder / LINK_SOCKET).unlink(missing_ok=True)
         await self._dialler.close()
         await self._ahead.close()
         for link in self._links.all:
@@ -369,12 +462,30 @@ class Broker:
 
     def _watch_lease(self) -> None:
         """Look a few times in each lease whether it has ended, though nothing happens."""
-        if self._holding is not None and not self._failure.done():
-            if self._holding.has_ended():
-                self.fail(self._holding.ended())
-            else:
-                loop = asyncio.get_running_loop()
-                loop.call_later(self._holding.watch_s, self._watch_lease)
+        holding, drift, loop = self._holding, self._drift, asyncio.get_running_loop()
+        if holding is None or self._failure.done():
+            return
+        if not holding.has_ended():
+            if drift.is_under_way:
+                logger.info("the store is back, and the lease is good", extra={"broker": self.name})
+                drift.end()
+                self.flush()
+            drift.look(loop.time())
+        elif holding.is_lost:
+            self.fail(holding.ended())
+            return
+        else:
+            if holding.is_cut_off:
+                drift.look(loop.time())
+                self.flush()
+            if not drift.go_on(StorageFencedError(NO_LEASE, ELSEWHERE)):
+                self.fail(holding.ended())
+                return
+        self.is_ready = not drift.is_under_way
+        entry = self._entry(self._network, self.name)
+        in_file = self._links.address_book.shown(self.name) if entry.standbys else ()
+        self._links.tell_own((*in_file, self.address, *holding.standby_addresses))
+        loop.call_later(holding.watch_s, self._watch_lease)
 
     async def _let_go(self, holding: Holding) -> None:
         """Let a standby take over. After the lease nothing is said any more but goodbye."""
@@ -421,11 +532,14 @@ class Broker:
             for pubend, span in losses[self._losses_told :]:
                 logger.error(LOST, extra={"pubend": pubend, "from": span.start, "to": span.end})
             self._losses_told = len(losses)
-        if self._holding is not None and self._holding.has_ended():
-            self.fail(self._holding.ended())
-            return
+        if self._holding is not None and self._holding.must_be_silent:
+            return  # `_watch_lease` decides what follows
         self._disk.flush()
         self._links.flush()
+
+    def hurry(self, peers: Sequence[PeerName]) -> None:
+        if self._holding is None or not self._holding.must_be_silent:
+            self._links.hurry(peers)
 
     # --- figures ---------------------------------------------------------------------------------
 
@@ -450,6 +564,7 @@ class Broker:
         return {
             **self._pump.node.statistics(),
             "ready": self.is_ready,
+            "network": f"{self._network.digest:016x}",
             "address": self.address,
             "uptime_s": round((clock.read() - self.started_at) / 1e6, 3),
             "steps": self._pump.steps,

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 CodeT = TypeVar("CodeT")
 
+_one_at_a_time = threading.Lock()
+"""numba that begins in two threads at once may not know some of its own types yet."""
+
 
 class NotKeptError(Exception):
     """Compiled code cannot be kept on this machine."""
@@ -69,7 +72,8 @@ class Compiled(Generic[CodeT]):
 
     def _run(self) -> None:
         try:
-            self._code = self._load()
+            with _one_at_a_time:
+                self._code = self._load()
         except NotKeptError as error:
             logger.warning(self._without, extra={"reason": str(error)})
         except Exception:  # whatever numba makes of this machine: the broker can do without

@@ -37,11 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gapless.core.effects import Effect, Persist, Write
+    from gapless.storage.group import CommitPipeline
     from gapless.storage.volume import Volume
 
 UNBOUNDED = 1 << 40  # see "Bounds"
 
-TURN_S = 0.02
+TURN_S = 0.01
 """How long outcomes may take in one turn; the last one begins before that."""
 
 
@@ -78,14 +79,18 @@ class Disk:
         volume: Volume,
         carry_out: Callable[[Sequence[Effect]], None],
         fail: Callable[[BaseException], None],
+        pipeline: CommitPipeline | None = None,
     ) -> None:
+        """`pipeline`: the way of commits into a store, if they go there too."""
         self.volume = volume
         self.pending = 0
         self.full = 0  # how often there was no room
         self._fresh: list[Persist] = []
         self._carry_out = carry_out
         self._fail = fail
-        self._group = GroupCommit(volume, waiting_max=UNBOUNDED, waiting_bytes_max=None)
+        self._group = GroupCommit(
+            volume, waiting_max=UNBOUNDED, waiting_bytes_max=None, pipeline=pipeline
+        )
         self._loop = asyncio.get_running_loop()
         self._done: deque[tuple[Persist, BaseException | None]] = deque()
         self._is_waking = False

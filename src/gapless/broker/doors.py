@@ -117,6 +117,12 @@ class Doors:
             folder=self._settings.data / self._name,
             clients=self._clients,
             subscriptions=lambda token, name: visible(node, name, access, token),
+            addresses={
+                name: at
+                for name, at in self.addresses.items()
+                if parse_address(at)[0] not in EVERYWHERE  # which leads nobody here
+            },
+            is_alone=len(node.network.cell_of) == 1,
             tls=access.tls.door if access else None,
             tls_with_certificates=access.tls.port if access else None,
             identities=access,

@@ -6,8 +6,11 @@ Theory of operation
     commit from then on, and returns a `Holding`: the volume, its mirror, and the lease.
     A thread renews the lease. `Lease.until_s` is when it may have ended: the lease is counted from
     before the request was sent, and a tenth is left for clocks that differ. The broker looks at it
-    before each write to connections, and a few times in each lease; once it has passed, or once the
-    store says that another process holds the name, the broker ends.
+    before each write to connections, and a few times in each lease. Once it has passed the broker
+    is silent, and once the store says that another process holds the name, the broker ends. The
+    lease is still asked for: under the same term it can begin anew, for nobody had it in between.
+    A holder that asked after its lease had ended, and found that the store cannot be reached, is
+    *cut off*: it may say what is settled (`drift`).
 
 Invariants
     I1  the volume of a `Holding` has every commit of earlier terms
@@ -26,6 +29,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from gapless.broker.logs import logger
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
     from gapless.storage.replica.store import CommitStore, Grant, StandbyState
 
 LEASE_PART = 0.9
-RENEWALS = 6
+RENEWALS = 10
 """In each lease."""
 NOTE_S = 1.0
 """How often a standby tells the store that it lives."""
@@ -72,7 +76,7 @@ class StoreOptions:
     """Where clients find this process."""
     lease_s: float = 2.5
     """How long after a crash of the holder a standby waits."""
-    look_s: float = 0.2
+    look_s: float = 0.1
     """How often a standby asks for the lease."""
     process: str = f"{socket.gethostname()}:{os.getpid()}"
 
@@ -96,31 +100,37 @@ class Lease:
         self._options = options
         self._store = options.connect()
         self._stop = threading.Event()
-        self._is_lost = False
+        self.is_lost = False
+        """Does another process have the name, or did we let go of it?"""
+        self._missed_s = -inf
         self._is_over = False
         self.until_s = asked_s + LEASE_PART * options.lease_s
         self._thread = threading.Thread(target=self._run, name="gapless-lease", daemon=True)
         self._thread.start()
 
     def has_ended(self) -> bool:
-        """Must we be silent? Once true it stays true."""
-        if now_s() >= self.until_s:
-            self._is_lost = True
-        return self._is_lost
+        """May another process have the name?"""
+        return self.is_lost or now_s() >= self.until_s
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Could the store not be reached, when it was asked after the lease had ended?"""
+        return not self.is_lost and self._missed_s >= self.until_s
 
     def _run(self) -> None:
         options = self._options
         pause_s = options.lease_s / RENEWALS
-        while not self._stop.wait(pause_s) and not self._is_lost:
+        while not self._stop.wait(pause_s) and not self.is_lost:
             asked_s = now_s()
             try:
                 self._store.renew(options.name, self.term, options.lease_s)
                 state = self._store.state(options.name)
             except StoreUnreachableError as error:
                 self.problem = error.problem
+                self._missed_s = asked_s
             except StorageError as error:
                 self.problem = error.problem
-                self._is_lost = True
+                self.is_lost = True
             else:
                 self.problem = ""
                 self.standbys = state.standbys if state else ()
@@ -141,7 +151,7 @@ class Lease:
         if not self.problem:
             with suppress(StorageError):
                 self._store.release(self._options.name, self.term)
-        self._is_lost = True
+        self.is_lost = True
         self._store.close()
 
 
@@ -164,9 +174,27 @@ class Holding:
     def has_ended(self) -> bool:
         return self.lease.has_ended()
 
+    @property
+    def is_lost(self) -> bool:
+        return self.lease.is_lost
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self.lease.is_cut_off
+
+    @property
+    def must_be_silent(self) -> bool:
+        """Must nothing be said, not even what is settled?"""
+        return self.lease.has_ended() and not self.lease.is_cut_off
+
     def ended(self) -> StorageFencedError:
         """Why the broker cannot go on."""
         return StorageFencedError(self.lease.problem or ENDED)
+
+    @property
+    def standby_addresses(self) -> list[str]:
+        """Where clients will find the processes that stand by, as far as they told it."""
+        return [each.address for each in self.lease.standbys if each.address]
 
     def stop(self) -> None:
         """Commit nothing more; a commit that waits for the store fails. Fine to repeat."""
@@ -180,8 +208,8 @@ class Holding:
     def close(self) -> None:
         """Release it, and let go of the volume and the store. Fine to repeat."""
         self.release()
-        self.volume.close()
         self.mirror.close()
+        self.volume.close()
 
     def statistics(self) -> dict[str, object]:
         return {
@@ -259,7 +287,7 @@ class Standby:
             volume = self._follow()
             stamp = catch_up(volume, self._store, options.name)
             mirror = StoreMirror(
-                options.connect(), options.name, stamp._replace(term=grant.term), volume.bounds
+                options.connect(), options.name, stamp._replace(term=grant.term), volume
             )
         except BaseException:
             lease.end()

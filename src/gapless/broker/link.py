@@ -577,7 +577,7 @@ class Link(asyncio.Protocol):
 
 
 def keep_alive(connection: socket.socket | None) -> None:
-    if connection is None:
+    if connection is None or connection.family == socket.AF_UNIX:
         return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEPALIVE.items():
@@ -586,4 +586,6 @@ def keep_alive(connection: socket.socket | None) -> None:
 
 
 def show_address(name: object) -> str:
+    if not name:
+        return "a socket of this machine"
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name)

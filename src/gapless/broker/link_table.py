@@ -23,7 +23,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gapless.broker.addresses import AddressBook
+from gapless.broker.addresses import EVERYWHERE, AddressBook
 from gapless.broker.descriptors import links_max
 from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
@@ -42,7 +42,7 @@ from gapless.version import __version__
 from gapless.wire.link import KeepAlive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gapless.broker.event_reader import EventReader
     from gapless.broker.link import Link
@@ -59,8 +59,13 @@ if TYPE_CHECKING:
 SILENT_LOOKS = 4
 """Looks in a row that find no byte of a broker; then its link is dropped."""
 
-FLUSH_S = 0.02
+FLUSH_S = 0.01
 """How long sending may take in one turn; one link more may begin before that."""
+
+ADDRESSES_MAX = 8
+"""So many addresses of one broker are told."""
+
+SAME_FILE = "Give both brokers the same network file: gapless reload."
 
 ANYBODY = BrokerName("")
 """Stands for the broker that is dialled to join a network: its name is not known yet."""
@@ -89,7 +94,8 @@ class Links:
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
         self.schedule = Schedule()
         self.reader: EventReader | None = None
-        self.hello = Hello(sender=name, software=f"gapless {__version__}")
+        digest = 0 if network.joins else network.digest
+        self.hello = Hello(sender=name, software=f"gapless {__version__}", network=digest)
         self.neighbours = neighbours_of(name, network)
         self._links_max = links_max(settings.connections_max)
         self.on_missing: Callable[[BrokerName], None] | None = None
@@ -98,11 +104,13 @@ class Links:
         self.named: dict[PeerName, Link] = {}
         self.all: set[Link] = set()
         self.is_draining = False
+        self.problems: dict[BrokerName, str] = {}  # why there is no link to a broker
         self.accepted = self.refused = self.unsent = 0
         self.refused_requests = 0  # because a principal has its share
         self._past = dict.fromkeys(FIGURES, 0)  # of links that are gone
         self._unsent_links: dict[Link, None] = {}  # longest first
         self._queued: dict[BrokerName, list[Message]] = {}  # for brokers that are being dialled
+        self._own_addresses = ""  # several, or nothing
         self._joined_at: BrokerName | None = None
         self._client_number = 0
         self._client_prefix = "client:"
@@ -157,6 +165,7 @@ class Links:
         if (old := self.named.pop(peer, None)) is not None:
             old.abort()
         self.named[peer] = link
+        self.problems.pop(BrokerName(peer), None)
         who = {"principal": owner} if owner else {}
         logger.info("link up", extra={"peer": peer, "address": link.address, **who})
         if link.is_broker:
@@ -167,9 +176,23 @@ class Links:
             self.pump.welcome(BrokerName(peer))
         elif not self._has_joined(peer):
             self.pump.link_up(peer, owner, administers, link.who)
+        if not link.is_broker and self._own_addresses:
+            self.send(peer, Addresses({self.name: self._own_addresses}))
         for message in self._queued.pop(BrokerName(peer), ()):
             self.send(peer, message)
         return peer
+
+    def tell_own(self, addresses: Iterable[str]) -> None:
+        """Tell clients all addresses of this broker, if it has several: its own and those of the
+        processes that stand by. Clients that come later are told, too."""
+        every = [each for each in dict.fromkeys(addresses) if not each.startswith(EVERYWHERE)]
+        told = ",".join(every[:ADDRESSES_MAX]) if len(every) > 1 else ""
+        if told == self._own_addresses:
+            return
+        self._own_addresses = told
+        for peer, link in self.named.items():
+            if not link.is_broker:
+                self.send(peer, Addresses({self.name: told}))
 
     def keep_alive(self, broker: PeerName) -> KeepAlive:
         """How a broker's link is watched. The nodes of neighbours send heartbeats. Where a broker
@@ -217,17 +240,26 @@ class Links:
             )
         if hello.address:
             self._admit(name, hello.address)
-        if name == self.name or name not in self.address_book:
-            raise ProtocolError(
-                f"{name!r} is no broker that {self.name!r} knows",
-                "Give both brokers the same network file.",
-            )
+        if name == self.name:
+            raise ProtocolError(f"{name!r} has the name of this broker", SAME_FILE)
+        if name not in self.address_book:
+            raise ProtocolError(f"{name!r} is not in the file that {self.name!r} has", SAME_FILE)
+        if 0 != hello.network != self.hello.network != 0:
+            problem = f"{name!r} and {self.name!r} have different network files"
+            self.note_problem(name, problem)
+            raise ProtocolError(problem, SAME_FILE)
         is_reverse = link.dialled is None and self.name < name and name in self.neighbours
         if is_reverse and self.on_knock is not None:
             self.on_knock(name)
         if is_reverse or self._is_surplus(link, name):
             raise ProtocolError(f"{self.name!r} dials {name!r}, not the reverse", "Wait for it.")
         return name
+
+    def note_problem(self, name: BrokerName, problem: str) -> None:
+        """Say why there is no link to a broker, when that is news."""
+        if self.problems.get(name) != problem:
+            self.problems[name] = problem
+            logger.error("no link", extra={"peer": name, "reason": problem, "remedy": SAME_FILE})
 
     def _admit(self, name: BrokerName, address: str) -> None:
         """A broker that is in no network file joins ours."""
@@ -351,6 +383,15 @@ class Links:
                 break
         self.room.make_room()
 
+    def hurry(self, peers: Sequence[PeerName]) -> None:
+        """Send what is queued for these, before the turn ends."""
+        frames = Frames()
+        for peer in peers:
+            link = self.named.get(peer)
+            if link is not None and link in self._unsent_links:
+                del self._unsent_links[link]
+                link.flush(frames)
+
     # --- figures ---------------------------------------------------------------------------------
 
     def statistics(self) -> dict[str, object]:
@@ -363,6 +404,7 @@ class Links:
             "clients": len(self.named) - len(brokers),
             "brokers_up": brokers,
             "brokers_down": sorted(self.neighbours - set(brokers)),
+            "problems": dict(self.problems),
             "accepted": self.accepted,
             "refused": self.refused,
             "unsent": self.unsent,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.broker.addresses import show_endpoint
 from gapless.core.errors import UsageError
 from gapless.core.identity import BrokerName, CellName, TopicName
 from gapless.node.network import BrokerEntry, Cell, Network, Topic, parse_network
@@ -35,6 +36,34 @@ def single_network(
         topics=tuple(Topic(TopicName(each), (name,)) for each in dict.fromkeys(topics)),
         security=security,
     )
+
+
+FAN_OUT = 4
+"""Processes of one broker that are linked to the same one."""
+
+
+def process_name(name: str, number: int) -> BrokerName:
+    return BrokerName(f"{name}-{number}")
+
+
+def processes_network(
+    name: str, count: int, host: str, topics: Iterable[str] = (), security: object = None
+) -> Network:
+    """One broker as `count` processes: each takes clients and hosts a pubend of every topic. They
+    are a tree of few levels, so that no process passes on what all others say."""
+    names = [process_name(name, number) for number in range(count)]
+    listen = show_endpoint(host, 0)
+    cells = [
+        Cell(
+            CellName(each),
+            (BrokerEntry(each, listen),),
+            links=(CellName(names[(number - 1) // FAN_OUT]),) if number else (),
+            subscribers=True,
+        )
+        for number, each in enumerate(names)
+    ]
+    made = tuple(Topic(TopicName(each), tuple(names)) for each in dict.fromkeys(topics))
+    return Network(tuple(cells), made, security=security)
 
 
 def joining_network(name: str, security: object = None, listen: str | None = None) -> Network:

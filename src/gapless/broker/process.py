@@ -4,11 +4,10 @@ Theory of operation
     The first SIGTERM or SIGINT drains the broker, also while it starts; a second one stops the
     process at once, whatever its loop is doing, which is safe: what was acknowledged is on the
     disk. SIGHUP has two senses. Where the terminal has gone that the broker was started in, it
-    drains, unless it was started to outlive that (`nohup`). Else it asks for what can change while
-    the broker runs: with security the certificate, its key and the principals are read anew (a new
-    authority, or other limits, need a restart); without, there is nothing to reload, which is
-    logged. SIGUSR1 and SIGUSR2 print where each thread is. No other signal that people send by
-    habit ends a broker.
+    drains, unless it was started to outlive that (`nohup`). Else it reloads: the certificate, its
+    key, the principals, the network file and the settings file are read anew, and what has changed
+    is applied or refused (`broker.configuration`). SIGUSR1 and SIGUSR2 print where each thread is.
+    No other signal that people send by habit ends a broker.
 """
 
 from __future__ import annotations
@@ -25,13 +24,16 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from gapless.broker import logs
-from gapless.broker.addresses import is_loopback
+from gapless.broker.addresses import STANDS_BY, is_loopback, read_addresses, write_addresses
 from gapless.broker.broker import Broker
+from gapless.broker.configuration import Configuration
 from gapless.broker.descriptors import ask_for_more
 from gapless.broker.doors import show_doors
 from gapless.broker.lease import Standby
 from gapless.broker.logs import logger
+from gapless.core.errors import StorageError, UsageError
 from gapless.core.extras import require_extra
+from gapless.node.config import Config
 from gapless.storage.replica.store import StorageFencedError
 from gapless.wire.buffers import keep_buffers
 
@@ -42,8 +44,8 @@ if TYPE_CHECKING:
 
     from gapless.broker.lease import Holding, StoreOptions
     from gapless.broker.settings import Settings
+    from gapless.core.errors import GaplessError
     from gapless.core.identity import BrokerName
-    from gapless.node.config import Config
     from gapless.node.network import Network
 
 TERMINAL = "/dev/tty"
@@ -73,24 +75,78 @@ def run(
     tell: Callable[[str], None] = SAY,
     with_parent: bool = False,
     store: StoreOptions | None = None,
+    reread: Callable[[], Configuration] | None = None,
 ) -> None:
     """Run one broker until a signal stops it; raises what made it fail.
 
     With `with_parent` it also stops when standard input is closed, as it is when the process
     that holds its other end is gone, however that came about. With `store` the process stands by
-    until it has the lease there, and again after it has lost it.
+    until it has the lease there, and again after it has lost it. `reread` reads the files anew that
+    the broker is started with, for a reload.
     """
     require_extra("broker", "a broker")
     logs.set_up(as_json=log_json, level=log_level)
     keep_buffers()
     ask_for_more()
+    lives = Lives(name, Configuration(network, settings, config or Config()), reread)
     if store is None:
-        broker = Broker(name, network, settings, config)
-        run_loop(serve(broker, tell, with_parent=with_parent))
+        run_loop(serve_lives(lives, tell, with_parent=with_parent))
     else:
-        make = partial(Broker, name, network, settings, config)
         folder = settings.data / name / "volume"
-        run_loop(serve_by_lease(make, store, folder, tell, with_parent=with_parent))
+        run_loop(serve_by_lease(lives, store, folder, tell, with_parent=with_parent))
+
+
+class Lives:
+    """The lives of one broker in this process: each reload that changes something begins one."""
+
+    def __init__(
+        self,
+        name: BrokerName,
+        configuration: Configuration,
+        reread: Callable[[], Configuration] | None,
+    ) -> None:
+        self._name = name
+        self._configuration = configuration
+        self._before: Configuration | None = None
+        self._reread = reread
+
+    def make(self, holding: Holding | None = None) -> Broker:
+        now = self._configuration
+        broker = Broker(self._name, now.network, now.settings, now.limits, holding)
+        broker.reread = self._reread
+        return broker
+
+    def go_on(self, broker: Broker) -> bool:
+        """Whether the broker has stopped to begin anew."""
+        if broker.successor is None:
+            return False
+        self._before, self._configuration = self._configuration, broker.successor
+        return True
+
+    def go_back(self, error: GaplessError) -> bool:
+        """The broker cannot begin with new files: whether there are old ones to go on with."""
+        if self._before is None:
+            return False
+        logger.error("the old files count: the new ones do not work", extra={"reason": str(error)})
+        self._configuration, self._before = self._before, None
+        return True
+
+
+async def serve_lives(
+    lives: Lives, tell: Callable[[str], None], *, with_parent: bool = False
+) -> None:
+    """Serve until a signal comes, over reloads."""
+    stop = asyncio.Event()
+    while True:
+        broker = lives.make()
+        try:
+            await serve(broker, tell, with_parent=with_parent, stop=stop)
+        except (UsageError, StorageError) as error:
+            if broker.is_served or not lives.go_back(error):
+                raise
+        else:
+            if stop.is_set() or not lives.go_on(broker):
+                return
 
 
 def run_loop(main: Coroutine[object, object, None]) -> None:
@@ -131,18 +187,18 @@ async def serve(
                 tell(NO_SECURITY)
         tell_manager("READY=1")
         failing = asyncio.create_task(broker.wait())
-        stopping = asyncio.create_task(stop.wait())
-        done, rest = await asyncio.wait((failing, stopping), return_when=asyncio.FIRST_COMPLETED)
+        others = [asyncio.create_task(each.wait()) for each in (stop, broker.has_successor)]
+        done, rest = await asyncio.wait((failing, *others), return_when=asyncio.FIRST_COMPLETED)
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-        tell_manager("STOPPING=1")
+        tell_manager("RELOADING=1" if broker.successor is not None else "STOPPING=1")
     if failing in done:
         failing.result()  # raises why it failed
 
 
 async def serve_by_lease(
-    make: Callable[[Holding], Broker],
+    lives: Lives,
     store: StoreOptions,
     folder: Path,
     tell: Callable[[str], None],
@@ -151,10 +207,12 @@ async def serve_by_lease(
 ) -> None:
     """Stand by, serve under the lease, and stand by again if that is lost, until a signal comes."""
     while (holding := await stand_by(store, folder, tell, with_parent=with_parent)) is not None:
-        broker, stop = make(holding), asyncio.Event()
+        broker, stop = lives.make(holding), asyncio.Event()
         leaving = asyncio.create_task(leave_when_asked(holding, stop))
         try:
             await serve(broker, tell, with_parent=with_parent, stop=stop)
+            if lives.go_on(broker):
+                continue
             if not leaving.done():
                 return
             tell(f"broker {broker.name!r} has handed over")
@@ -184,6 +242,9 @@ async def stand_by(
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _on_input, stop)
     stopping = asyncio.create_task(stop.wait())
     waiting = asyncio.create_task(asyncio.to_thread(standby.wait))
+    last = read_addresses(folder.parent)
+    kept = {"listen": last.get("listen"), "process": os.getpid(), "state": STANDS_BY}
+    write_addresses(folder.parent, kept)
     with contextlib.suppress(OSError):
         tell(f"broker {store.name!r} stands by until it has the lease")
     tell_manager("READY=1", "STATUS=standing by")

@@ -5,6 +5,8 @@ Theory of operation
     and what it returns is carried out in order. Sending only queues; at the end of the loop's turn
     all queues are flushed, with one write for each peer, and the wake-up is set. So one turn that
     brings a thousand messages costs a thousand calls of the node but one write for each peer.
+    Receipts do not wait for that: they leave when the write is durable, before the node is told
+    and matches what was written.
     Nobody else is served during a call, nor during a turn: how long both take is measured.
     The node's invariants are checked a portion at a time (`core.portion`), so that a broker with
     100,000 named subscriptions does not stop for a second every minute.
@@ -57,6 +59,8 @@ class Surroundings(Protocol):
     def send(self, to: PeerName, message: Message) -> None: ...
     def persist(self, effect: Persist) -> None: ...
     def flush(self) -> None: ...
+    def hurry(self, peers: Sequence[PeerName]) -> None:
+        """Flush what is queued for these."""
 
 
 class Pump:
@@ -117,6 +121,10 @@ class Pump:
         """We are such a broker, and this is one of the network."""
         self._step(self.node.join, at)
 
+    def drain(self) -> None:
+        """Give all named subscriptions to other brokers."""
+        self._step(self.node.drain)
+
     def leave(self) -> None:
         """We are about to stop. From now on nothing happens because time has passed: what idle
         pubends write then has no end, where there are many of them."""
@@ -160,14 +168,20 @@ class Pump:
         wanted it, if that was in this turn."""
         began = began or perf_counter_ns()
         rest, send = list(effects), self._surroundings.send
+        answered: list[PeerName] | None = []  # before the first call of the node
         for effect in rest:  # which grows on the way
             if self.is_stopped:
                 break
             if isinstance(effect, Send):
                 send(effect.to, effect.message)
+                if answered is not None:
+                    answered.append(effect.to)
             elif isinstance(effect, Persist):
                 self._surroundings.persist(effect)
             else:
+                if answered:
+                    self._surroundings.hurry(answered)
+                answered = None
                 rest += self._call(self.node.receive, self.node.name, effect.message)
         if not self._is_settling:
             self._is_settling = True

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TURN_S = 0.05
+TURN_S = 0.02
 """For all clients in one turn of the loop; beyond it those who wait, wait for the next."""
 
 SHARE_S = 0.01

@@ -27,6 +27,10 @@ class Settings:
     free port, and the same one after a restart if it is still free. The broker writes it to
     `address.json` in its folder, where neighbours with the same data folder find it."""
 
+    shared_listen: str | None = None
+    """Another address where clients connect, which several brokers of this machine have in common:
+    the system gives each connection to one of them. `gapless serve --processes` sets it."""
+
     admin: str | None = field(default="127.0.0.1:7118", metadata=BASIC)
     """Where health, statistics, metrics and the console are served; the option `none` switches them
     off. If the port is in use, any free one is taken; `address.json` says which."""

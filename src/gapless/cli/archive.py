@@ -12,11 +12,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.connection import URL, Url
-from gapless.cli.job import MASTER, AsJson, Topic, log_of, session, tell
+from gapless.cli.job import (
+    MASTER,
+    AsJson,
+    Stopwatch,
+    Topic,
+    log_of,
+    progress_bar,
+    session,
+    tell,
+)
 from gapless.cli.terminal import counted, say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
     from gapless.pipelines.archive import ArchiveLimits, ArchiveProgress, SliceRunner
@@ -82,7 +93,7 @@ def archive(
     if table_format is not TableFormat.lake and (stream or master):
         problem = f"--format {table_format.value} is done in this process"
         raise UsageError(problem, "Leave out --stream and --master.")
-    every = every or EVERY_S
+    every, watch = every or EVERY_S, Stopwatch()
     limits = ArchiveLimits(file_mb << 20, slice_seconds * 1_000_000)
     with ExitStack() as stack:
         master = master or (MASTER if stream else "")
@@ -100,7 +111,8 @@ def archive(
         say(json.dumps({"events": job.events, "token": dict(job.token)}))
     else:
         verb = "was" if job.events == 1 else "were"
-        say(f"{counted(job.events, 'event')} {verb} moved to {lake}")
+        files = f", {counted(job.files, 'file')}" if job.files else ""
+        say(f"{counted(job.events, 'event')} {verb} moved to {lake} ({watch}{files})")
 
 
 class Job:
@@ -115,7 +127,8 @@ class Job:
         limits: ArchiveLimits,
         table_format: TableFormat = TableFormat.lake,
     ) -> None:
-        self.events = 0
+        self.events = self.files = 0
+        self._advance: Callable[[int], None] = lambda _: None
         self.token: dict[str, int] = {}
         self._log, self._lake, self._name = log, lake, name
         self._run, self._limits, self._table_format = run, limits, table_format
@@ -125,9 +138,12 @@ class Job:
             self._once_into_table()
             return
         from gapless.pipelines.archive import archive as move
+        from gapless.pipelines.lake import Lake
 
         options = {"name": self._name, "run": self._run, "limits": self._limits}
-        move(self._log, self._lake, tell=self._tell, **options)  # type: ignore[arg-type]
+        before = Lake(self._lake, self._log.topic).manifest().token
+        with progress_bar(self._log, before) as self._advance:
+            move(self._log, self._lake, tell=self._tell, **options)  # type: ignore[arg-type]
 
     def _once_into_table(self) -> None:
         from gapless.pipelines.table_archive import DeltaEvents, IcebergEvents, archive_table
@@ -172,7 +188,9 @@ class Job:
 
     def _tell(self, progress: ArchiveProgress) -> None:
         self.token = dict(progress.manifest.token)
-        self.events += progress.events if progress.stage == "committed" else 0
+        if progress.stage == "committed":
+            self.events, self.files = self.events + progress.events, self.files + progress.files
+            self._advance(progress.events)
         show(progress)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gapless.cli.configuration import Limits, SettingsFile, read_limits
+from gapless.cli.configuration import Limits, SettingsFile, read_limits, rereader
 from gapless.cli.serve import (
     DATA,
     AdminAddress,
@@ -24,9 +25,11 @@ from gapless.cli.serve import (
     MqttJson,
     MqttWs,
     none_or,
+    store_options,
 )
 
 if TYPE_CHECKING:
+    from gapless.broker.lease import StoreOptions
     from gapless.core.identity import BrokerName
     from gapless.node.network import Network
 
@@ -79,12 +82,12 @@ def broker(
 
     \b
     gapless broker NETWORK.toml east                      one of the file
+    gapless broker NETWORK.toml east --listen HOST:PORT   a standby of it, if it has a store
     gapless broker edge-9 --join 10.0.0.7:7117            another one, while the network runs
     gapless broker NETWORK.toml edge-9 --join HOST:PORT   the same, with the file's [security]
 
-    The broker keeps its data in FOLDER/NAME and writes its addresses to FOLDER/NAME/address.json.
-    One broker uses one core; run more brokers to use more cores. A broker that joined serves
-    reliable and multicast topics only. Start it again in the same way after a crash.
+    Its data is in FOLDER/NAME, its addresses in FOLDER/NAME/address.json. It uses a core. One that
+    joined serves reliable and multicast topics only. Start it again in the same way after a crash.
     """
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
@@ -108,15 +111,20 @@ def broker(
         join=join,
     )
     own, described = which(network, name, join, listen)
-    run(
-        own,
-        described,
-        settings,
-        config=node,
-        log_json=log_json,
-        log_level=log_level,
-        with_parent=with_parent,
-    )
+    reread = rereader(lambda: which(network, name, join, listen)[1], settings, limits, config)
+    begin = partial(run, log_json=log_json, log_level=log_level, with_parent=with_parent)
+    store = own_store(own, described, listen)
+    begin(own, described, settings, config=node, store=store, reread=reread)
+
+
+def own_store(own: BrokerName, network: Network, listen: str | None) -> StoreOptions | None:
+    """The store that the network file gives the broker, if it gives one."""
+    cell = network.cell_of.get(own)
+    entry = next((each for each in cell.brokers if each.name == own), None) if cell else None
+    if entry is None or not (url := network.store_of(entry)):
+        return None
+    address = listen or entry.advertise or entry.listen
+    return store_options(url, own, address, network.lease_s)
 
 
 def which(

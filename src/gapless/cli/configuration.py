@@ -22,7 +22,12 @@ from gapless.cli.terminal import say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gapless.broker.configuration import Configuration
+    from gapless.broker.settings import Settings
     from gapless.node.config import Config
+    from gapless.node.network import Network
 
 FILE = Path("gapless.toml")
 OPTIONS = {
@@ -50,7 +55,7 @@ PATHS = ("data", "security")
 
 PLACES = (
     "data", "listen", "admin", "admin_hosts", "metrics_open", "http", "http_hosts", "http_origins",
-    "mqtt", "mqtt_ws", "mqtt_json", "security_folder", "insecure", "join",
+    "mqtt", "mqtt_ws", "mqtt_json", "security_folder", "insecure", "join", "shared_listen",
 )  # fmt: skip
 """Settings of a process that have options of their own."""
 
@@ -180,6 +185,22 @@ def is_a(value: object, kind: str) -> bool:
 def unknown(problem: str, name: str, known: dict[str, str]) -> UsageError:
     near = get_close_matches(name, known, 1)
     return UsageError(problem, f"Did you mean {near[0]}? {ALL}" if near else ALL)
+
+
+def rereader(
+    network: Callable[[], Network], settings: Settings, pairs: list[str] | None, file: Path | None
+) -> Callable[[], Configuration]:
+    """For a reload: reads the network and all settings anew; options stay what they were."""
+
+    def read() -> Configuration:
+        from gapless.broker.configuration import Configuration
+        from gapless.broker.settings import Settings
+
+        node, process = read_limits(pairs, file)
+        places = {each: getattr(settings, each) for each in PLACES}
+        return Configuration(network(), Settings(**places, **process), node)
+
+    return read
 
 
 def read_limits(pairs: list[str] | None, file: Path | None = None) -> tuple[Config, dict[str, Any]]:

@@ -18,6 +18,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from gapless.client.channel import ConnectionChange
     from gapless.client.client import Client
     from gapless.client.credentials import CredentialOptions
 
@@ -124,16 +125,35 @@ def read_token(path: Path | None) -> str | None:
         raise UsageError(f"cannot read {path}: {reason}", "Give the file of a token.") from None
 
 
+def waiting_teller() -> Callable[[ConnectionChange], None]:
+    """Tells on standard error that a command waits for a broker, and when it no longer does."""
+    from gapless.cli.terminal import say, visible
+
+    is_waiting = False
+
+    def tell(change: ConnectionChange) -> None:
+        nonlocal is_waiting
+        if change.kind in ("lost", "failed") and not is_waiting:
+            say(f"gapless: waiting for a broker at {visible(change.address)}", err=True)
+            is_waiting = True
+        elif change.kind == "connected" and is_waiting:
+            say(f"gapless: connected to {visible(change.address)}", err=True)
+            is_waiting = False
+
+    return tell
+
+
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Client]:
     from gapless.client.address import is_tls
     from gapless.client.client import connect
 
+    tell = waiting_teller()
     if is_tls(url):
-        client = connect(url, patience_s=TLS_ANSWER_S, **credentials.get())
+        client = connect(url, patience_s=TLS_ANSWER_S, on_change=tell, **credentials.get())
     else:
         check_unused("gapless+tls:// in the address")
-        client = connect(url, patience_s=ANSWER_S)
+        client = connect(url, patience_s=ANSWER_S, on_change=tell)
     async with client:
         client.channel.patience_s = 30.0
         yield client

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from gapless.cli.status import DataOrNone  # noqa: TC001 - typer reads it
 from gapless.cli.terminal import say
+from gapless.cli.where import DataOrNone, UrlOrNone  # noqa: TC001 - typer reads them
 from gapless.cli.why import admin_credentials, ports
-from gapless.client.why import ADMIN_PORT
 
 
 def console(
@@ -23,6 +22,7 @@ def console(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where the page is, on loopback.")
     ] = "127.0.0.1:7120",
+    url: UrlOrNone = None,
     data: DataOrNone = None,
 ) -> None:
     """Show all brokers of a network on one page: health, links, rates, topics, lag.
@@ -41,7 +41,7 @@ def console(
     from gapless.broker.addresses import parse_address
     from gapless.broker.admin.network_console import AdminClient, NetworkConsole, open_console
 
-    found = ports(urls, data)
+    found = ports(urls, data, url)
     shown = admin_credentials(found)
     client = AdminClient(shown.token, shown.context()) if shown is not None else AdminClient()
     addresses = list(dict.fromkeys(bare(each) for each in found))
@@ -60,6 +60,8 @@ def console(
 
 def bare(url: str) -> str:
     """Host and port of an admin port's URL."""
+    from gapless.client.why import ADMIN_PORT
+
     address = url.partition("://")[2] or url
     address = address.partition("/")[0]
     return address if ":" in address.rpartition("]")[2] else f"{address}:{ADMIN_PORT}"

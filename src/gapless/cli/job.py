@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.connection import check_unused, credentials
-from gapless.cli.terminal import say
+from gapless.cli.terminal import say, visible
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -105,6 +107,40 @@ def told_by(error: Exception) -> Exception:
             problem, _, remedy = found["text"].partition(". ")
             return kind(problem, remedy)
     return error
+
+
+@contextmanager
+def progress_bar(log: TopicLog, done: Token) -> Iterator[Callable[[int], None]]:
+    """On a terminal, a bar of the events that are ahead of a place in the log: call it with how
+    many were done. Spark's jobs have a bar of Spark's own."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress
+
+    from gapless.core.token import Token
+
+    with log.connect() as client:
+        ahead = {
+            name: max(done.get(name), low) for name, (low, _) in client.positions(log.topic).items()
+        }
+        counts = client.count(log.topic, start=Token(ahead))
+        total = sum(getattr(each, "count", 0) for each in counts)
+    with Progress(console=Console(stderr=True), transient=True) as shown:
+        bar = shown.add_task(escape(visible(log.topic)), total=total)
+        yield lambda count: shown.advance(bar, count)
+
+
+class Stopwatch:
+    """How long a command takes, for its last line."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+
+    def __str__(self) -> str:
+        return f"{time.monotonic() - self._began_s:.1f} s"
 
 
 def tell(text: str) -> None:

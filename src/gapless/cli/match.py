@@ -20,6 +20,7 @@ from gapless.cli.job import (
     NoLog,
     SkipLost,
     Start,
+    Stopwatch,
     Topic,
     new_folder,
     replay_of,
@@ -65,6 +66,7 @@ def match(
     from gapless.pipelines.replay import plan
     from gapless.pipelines.subscription_table import write_subscriptions
 
+    watch = Stopwatch()
     folder, table = new_folder(out), out.absolute().with_name(f".{out.name}.subscriptions")
     job = replay_of(topic, "", lake, url, no_log=no_log, skip_lost=skip_lost)
     planned = plan(job, token_of(start), token_of(end))
@@ -81,7 +83,7 @@ def match(
     (out / "_refused.jsonl").write_text("".join(lines), encoding="utf-8")
     shutil.rmtree(table)
     result = {"subscriptions": count, "refused": len(refusals), "matches": found}
-    say(json.dumps(result) if as_json else f"{counted(found, 'match')} in {out}")
+    say(json.dumps(result) if as_json else f"{counted(found, 'match')} in {out} ({watch})")
 
 
 def read_table(path: Path) -> Iterator[tuple[str, str]]:

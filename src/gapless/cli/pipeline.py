@@ -8,13 +8,12 @@ from gapless.cli.archive import archive
 from gapless.cli.audit import audit
 from gapless.cli.connection import with_credentials
 from gapless.cli.match import match
-from gapless.cli.offsets import offsets
 from gapless.cli.replay import replay
 
 pipeline = typer.Typer(
     name="pipeline",
-    help="Jobs over whole logs: archive, match, replay, audit; and where a query stands.",
+    help="Jobs over whole logs: archive, match, replay, audit.",
     no_args_is_help=True,
 )
-for job in (archive, match, replay, audit, offsets):
+for job in (archive, match, replay, audit):
     pipeline.command()(with_credentials(job))

@@ -16,6 +16,7 @@ from gapless.cli.job import (
     NoLog,
     SkipLost,
     Start,
+    Stopwatch,
     Topic,
     new_folder,
     replay_of,
@@ -80,10 +81,10 @@ def replay(
         for event in replay_events(job, planned):
             say(show_json(event))
         return
-    folder = new_folder(out)
+    folder, watch = new_folder(out), Stopwatch()
     with session(master or MASTER) as spark:
         replay_rows(spark, job, planned).write.mode("overwrite").parquet(folder)
-        say(f"{counted(spark.read.parquet(folder).count(), 'event')} in {out}")
+        say(f"{counted(spark.read.parquet(folder).count(), 'event')} in {out} ({watch})")
 
 
 def read_gap(text: str, topic: str) -> Gap:

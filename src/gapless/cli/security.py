@@ -227,7 +227,13 @@ def brokers_of(path: Path) -> dict[str, list[str]]:
 
     everywhere = {"0.0.0.0", "::"}
     return {
-        str(each.name): [h for h in [parse_address(each.listen)[0]] if h not in everywhere]
+        str(each.name): [
+            host
+            for host in dict.fromkeys(
+                parse_address(address)[0] for address in (each.listen, *each.standbys)
+            )
+            if host not in everywhere
+        ]
         for cell in read_network(path).cells
         for each in cell.brokers
     }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gapless.cli.configuration import Limits, SettingsFile, read_limits
-from gapless.core.identity import BrokerName
+from gapless.cli.configuration import Limits, SettingsFile, read_limits, rereader
 
 if TYPE_CHECKING:
     from gapless.broker.lease import StoreOptions
@@ -93,7 +93,10 @@ Store = Annotated[
     ),
 ]
 LeaseSeconds = Annotated[
-    float, typer.Option(help="With --store: how long a standby waits for a silent holder.")
+    float | None,
+    typer.Option(
+        help="With --store: how long a standby waits for a silent holder.", show_default="2.5"
+    ),
 ]
 Mqtt = Annotated[
     str | None,
@@ -110,6 +113,12 @@ MqttJson = Annotated[
 ]
 
 
+Processes = Annotated[
+    int,
+    typer.Option(metavar="N", help="Run the broker as this many processes, one for each core."),
+]
+Process = Annotated[int | None, typer.Option(hidden=True)]
+
 ListenAddress = Annotated[
     str, typer.Option(metavar="HOST:PORT", help="Where clients connect; port 0 is any free port.")
 ]
@@ -125,11 +134,12 @@ def serve(
     http_host: HttpHosts = None,
     http_origin: HttpOrigins = None,
     data: Data = DATA,
+    processes: Processes = 1,
     security: Security = None,
     insecure: Insecure = False,
     name: Name = "serve",
     store: Store = None,
-    lease_seconds: LeaseSeconds = 2.5,
+    lease_seconds: LeaseSeconds = None,
     mqtt: Mqtt = None,
     mqtt_ws: MqttWs = None,
     mqtt_json: MqttJson = False,
@@ -137,6 +147,7 @@ def serve(
     limits: Limits = None,
     log_json: LogJson = False,
     log_level: LogLevel = "warning",
+    process: Process = None,
 ) -> None:
     """Run a single broker that takes events, stores them and delivers them.
 
@@ -153,14 +164,16 @@ def serve(
     gapless serve --name prices --store URL --listen HOST:PORT
 
     The first process serves, the second stands by and takes over. Give clients both addresses.
+
+    With --processes 4 it is four processes behind one address, for as many cores.
     """
-    from gapless.broker.networks import single_network
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
+    from gapless.cli.processes import Plan, serve_part
 
-    node, process = read_limits(limits, config)
+    node, numbers = read_limits(limits, config)
     settings = Settings(
-        **process,
+        **numbers,
         data=data,
         listen=listen,
         admin=none_or(admin),
@@ -175,19 +188,19 @@ def serve(
         insecure=insecure,
         security_folder=security.parent if security else Path(),
     )
-    own, table = BrokerName(name), read_table(security) if security else None
-    run(
-        own,
-        single_network(topic or (), table, own),
-        settings,
-        config=node,
-        log_json=log_json,
-        log_level=log_level,
-        store=store_options(store, name, listen, lease_seconds) if store else None,
-    )
+    plan = Plan(name, processes, data, listen)
+    plan.check(store)
+    kept = store_options(store, name, listen, lease_seconds)
+    begin = partial(run, config=node, log_json=log_json, log_level=log_level, store=kept)
+    calls = begin, partial(rereader, pairs=limits, file=config)
+    serve_part(plan, process, settings, calls, topic or [], security and read_table(security))
 
 
-def store_options(url: str, name: str, address: str, lease_s: float) -> StoreOptions:
+def store_options(
+    url: str | None, name: str, address: str, lease_s: float | None
+) -> StoreOptions | None:
+    if not url:
+        return None
     from gapless.broker.lease import StoreOptions
     from gapless.storage.replica.postgres import PostgresStore
     from gapless.storage.replica.store import StoreUnreachableError
@@ -195,7 +208,10 @@ def store_options(url: str, name: str, address: str, lease_s: float) -> StoreOpt
     with suppress(StoreUnreachableError):  # it is waited for; what will never work is told at once
         PostgresStore(url).state(name)
     return StoreOptions(
-        connect=lambda: PostgresStore(url), name=name, address=address, lease_s=lease_s
+        connect=lambda: PostgresStore(url),
+        name=name,
+        address=address,
+        lease_s=StoreOptions.lease_s if lease_s is None else lease_s,
     )
 
 

@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections import Counter
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from itertools import islice
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
@@ -30,6 +29,8 @@ FAILURES_SHOWN_MAX = 3
 
 
 SERVICES = ("durable", "reliable", "multicast", "standby", "groups")
+ALL = ("durable", "reliable", "multicast")
+"""What `gapless swarm --service all` plays, one after the other."""
 CLIENTS = "clients"
 """Instead of a service: the durable one, used by shipped clients."""
 
@@ -157,9 +158,9 @@ def play(service: str, seed: int, out: Callable[[str], object] | None = None) ->
 
 
 def read_faults(texts: list[str]) -> dict[str, float]:
-    from gapless.testing.options import FAULTS, LOST_STAMP
+    from gapless.testing.options import FAULTS, LOST_DISK, LOST_STAMP
 
-    known = (*FAULTS, LOST_STAMP)
+    known = (*FAULTS, LOST_STAMP, LOST_DISK)
     rates: dict[str, float] = {}
     for text in texts:
         kind, _, rate = text.partition("=")
@@ -230,14 +231,30 @@ def swarm(
     clients: ClientsOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Play many seeds on all cores, and count the rare situations they met."""
-    if service not in SERVICES:
-        raise typer.BadParameter(f"{service!r} is none of {', '.join(SERVICES)}")
+    """Play many seeds on all cores, and count the rare situations they met.
+
+    With --service all, so many seeds of each of the three services.
+    """
+    if service not in (*SERVICES, "all"):
+        raise typer.BadParameter(f"{service!r} is none of {', '.join(SERVICES)}, all")
+    services = (CLIENTS,) if clients else ALL if service == "all" else (service,)
+    results = {each: play_swarm(first, seeds, jobs, each, as_json=as_json) for each in services}
+    if as_json:
+        one_or_all = results if len(results) > 1 else results[services[0]]
+        typer.echo(json.dumps(one_or_all, indent=2))
+    if any(each["violations"] for each in results.values()):
+        raise typer.Exit(1)
+
+
+def play_swarm(
+    first: int, seeds: int, jobs: int, service: str, *, as_json: bool
+) -> dict[str, object]:
+    """All seeds of one service, with what they came to; it is shown, unless as JSON by the
+    caller."""
     begin = time.perf_counter()
     failed: list[Outcome] = []
     reached: Counter[str] = Counter()
     done = steps = deliveries = 0
-    service = CLIENTS if clients else service
     for outcome in progress(play_all(first, seeds, jobs, service), seeds, quiet=as_json):
         done += 1
         steps += outcome.steps
@@ -247,29 +264,25 @@ def swarm(
             failed.append(outcome)
     took = time.perf_counter() - begin
     failed.sort(key=lambda outcome: outcome.seed)
-    if as_json:
-        result = {
-            "seeds": done,
-            "first": first,
-            "seconds": round(took, 1),
-            "seeds_per_second": round(done / took, 1),
-            "steps": steps,
-            "deliveries": deliveries,
-            "violations": [summary(outcome) for outcome in failed],
-            "situations": dict(sorted(reached.items())),
-        }
-        typer.echo(json.dumps(result, indent=2))
-    else:
+    if not as_json:
         if service == "durable":
             show_situations(reached)
         typer.echo(
-            f"{done} seeds in {took:.1f} s ({done / took:.1f} a second), {steps} steps, "
+            f"{service}: {done} seeds in {took:.1f} s ({done / took:.1f} a second), {steps} steps, "
             f"{deliveries} deliveries, {len(failed)} violations"
         )
         for outcome in failed[:FAILURES_SHOWN_MAX]:
             show(outcome, command_for(outcome, service=service))
-    if failed:
-        raise typer.Exit(1)
+    return {
+        "seeds": done,
+        "first": first,
+        "seconds": round(took, 1),
+        "seeds_per_second": round(done / took, 1),
+        "steps": steps,
+        "deliveries": deliveries,
+        "violations": [summary(outcome) for outcome in failed],
+        "situations": dict(sorted(reached.items())),
+    }
 
 
 def play_chunk(seeds: range, service: str) -> list[Outcome]:
@@ -282,6 +295,8 @@ def play_all(first: int, count: int, jobs: int, service: str) -> Iterator[Outcom
     chunks = iter(
         [range(low, min(low + CHUNK, first + count)) for low in range(first, first + count, CHUNK)]
     )
+    from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+
     pool = ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=AT_ONCE)
     try:
         running = {pool.submit(play_chunk, chunk, service) for chunk in islice(chunks, 2 * jobs)}

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from gapless.testing.processes.soak import SoakSummary
+    from gapless.testing.processes.service_soak import ServiceSoak
+    from gapless.testing.processes.soak import Soak, SoakSummary
+
+SERVICES = ("durable", "reliable", "multicast")
 
 
 def soak(
@@ -21,6 +24,14 @@ def soak(
         str,
         typer.Option(metavar="WORD", help="Only this kind: kill, hang, cut, stall, half or leave."),
     ] = "",
+    service: Annotated[
+        str,
+        typer.Option(metavar="SERVICE", help="The service: durable, reliable, multicast or all."),
+    ] = "durable",
+    brokers: Annotated[
+        int | None,
+        typer.Option(min=6, help="Brokers of the reliable tree (8) or the multicast ring (24)."),
+    ] = None,
     keep_data: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="A new folder for the brokers' data and logs."),
@@ -29,30 +40,57 @@ def soak(
 ) -> None:
     """Kill, hang and cut off real brokers under load, and check what clients saw.
 
-    Every subscriber must recover after each failure. At the end the simulator's checkers judge the
-    journals of all clients.
+    Every subscriber must recover after each failure. What clients of durable topics saw is judged
+    at the end by the simulator's checkers. Reliable topics run on a tree and multicast topics on a
+    ring of brokers that are killed or hang, one or two at a time: there every event must come once
+    and in order, or a gap must be told.
     """
     import asyncio
 
-    from gapless.core.errors import UsageError
-    from gapless.testing.processes.soak import BLOWS, Soak, draw
-
-    among = [blow for blow in BLOWS if blow.startswith(only)]
-    if not among:
-        raise UsageError(f"no blow begins with {only!r}", "See gapless soak --help.")
-    running = Soak(seed, empty_folder(keep_data) if keep_data else None)
+    if service not in (*SERVICES, "all"):
+        raise typer.BadParameter(f"{service!r} is none of {', '.join(SERVICES)}, all")
+    services = SERVICES if service == "all" else (service,)
+    if brokers is not None and services == ("durable",):
+        raise typer.BadParameter("--brokers is for the services reliable and multicast")
     total = len(str(cycles))
 
     def tell(cycle: int, took_s: float, blow: str) -> None:
         typer.echo(f"{cycle:{total}} of {cycles}  {took_s:5.1f} s  {blow}", err=True)
 
-    summary = asyncio.run(running.run(draw(seed, cycles, among), tell))
+    summaries = {}
+    for each in services:
+        folder = (
+            None
+            if keep_data is None
+            else empty_folder(keep_data / each if len(services) > 1 else keep_data)
+        )
+        soak_of, drawn = prepared(each, seed, cycles, only, brokers, folder)
+        summaries[each] = asyncio.run(soak_of.run(drawn, tell))
+        if not as_json:
+            show(summaries[each], each)
     if as_json:
-        typer.echo(json.dumps(vars(summary), indent=2))
-    else:
-        show(summary)
-    if summary.problem:
+        found = {each: vars(summary) for each, summary in summaries.items()}
+        typer.echo(json.dumps(found if len(found) > 1 else found[services[0]], indent=2))
+    if any(summary.problem for summary in summaries.values()):
         raise typer.Exit(1)
+
+
+def prepared(
+    service: str, seed: int, cycles: int, only: str, brokers: int | None, folder: Path | None
+) -> tuple[Soak | ServiceSoak, list[str]]:
+    """What is to be run, and the blows that fall."""
+    from gapless.core.errors import UsageError
+    from gapless.testing.processes.service_soak import NETWORKS, ServiceSoak
+    from gapless.testing.processes.soak import BLOWS, Soak, draw
+
+    network = None
+    if service != "durable":
+        network = NETWORKS[service]() if brokers is None else NETWORKS[service](brokers)
+    among = [blow for blow in (network.blows if network else BLOWS) if blow.startswith(only)]
+    if not among:
+        raise UsageError(f"no blow begins with {only!r}", "See gapless soak --help.")
+    running = ServiceSoak(seed, network, folder) if network else Soak(seed, folder)
+    return running, draw(seed, cycles, among)
 
 
 def empty_folder(path: Path) -> Path:
@@ -64,11 +102,11 @@ def empty_folder(path: Path) -> Path:
     return path
 
 
-def show(summary: SoakSummary) -> None:
+def show(summary: SoakSummary, service: str = "durable") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("soak", f"seed {summary.seed}", show_header=True)
+    table = Table(f"soak, {service}", f"seed {summary.seed}", show_header=True)
     rows = {
         "blows": ", ".join(f"{count} {how}" for how, count in sorted(summary.blows.items())),
         "published": f"{summary.published:,}",

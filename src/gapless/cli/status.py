@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -12,27 +12,16 @@ import typer
 from gapless.cli.connection import check_unused, credentials
 from gapless.cli.serve import DATA
 from gapless.cli.terminal import add_row, make_table, pairs, say, show_size, visible
+from gapless.cli.where import AdminPorts, DataOrNone, UrlOrNone, places, told_in
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from http.client import HTTPResponse
 
     from rich.console import Console, Group, RenderableType
     from rich.table import Table
 
-AdminPorts = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        help="Ask this admin port instead of the brokers of the data folder; repeatable.",
-    ),
-]
-DataOrNone = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER", help="The data folder of the brokers to ask.", show_default=str(DATA)
-    ),
-]
 Found = dict[str, Any]
 """By broker: its figures, None where nobody answers, or a word for why there are none."""
 
@@ -56,8 +45,9 @@ and in their routing table, and their trees: of how many they are root, forwarde
 
 
 def status(
-    admin: AdminPorts = None,
+    url: UrlOrNone = None,
     data: DataOrNone = None,
+    admin: AdminPorts = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every second.")] = False,
 ) -> None:
@@ -65,7 +55,7 @@ def status(
 
     \b
     gapless status                          the brokers that keep their data here
-    gapless status --admin 10.0.0.7:7118    one elsewhere
+    gapless status --url 10.0.0.7           one elsewhere
     gapless status --watch                  with rates, topics and the subscriptions that lag
     gapless status --watch --json           an object a second, for a program
 
@@ -82,11 +72,11 @@ def status(
     from gapless.cli.watch import Watch
 
     console = Console()
-    seen = Watch(lambda what: ask_all(admin, data, what))
+    seen = Watch(lambda what: ask_all(admin, data, url, what))
     if watch and console.is_terminal and not as_json:
         watch_live(console, lambda: whole_table(seen.look()))
     while True:
-        found = seen.look() if watch else ask_all(admin, data)
+        found = seen.look() if watch else ask_all(admin, data, url)
         if as_json:
             say(json.dumps(found, indent=None if watch else 2))
         elif console.is_terminal:
@@ -125,27 +115,19 @@ def watch_live(console: Console, draw: Callable[[], RenderableType]) -> NoReturn
 
 
 def ask_all(
-    admin: list[str] | None, data: Path | None, what: str = "statistics"
+    admin: list[str] | None, data: Path | None, url: str | None, what: str = "statistics"
 ) -> dict[str, Any | None]:
     """By broker or address: what it answers, or None where nobody does."""
-    if admin and data is not None:
-        raise UsageError("--admin and --data contradict each other", "Leave one of them out.")
-    data = data or DATA
-    if admin:
-        return {address: ask(address, what) for address in admin}
-    from gapless.broker.addresses import FILE, read_addresses
-
     found: dict[str, Any | None] = {}
-    for path in sorted(data.glob(f"*/{FILE}")):
-        told = read_addresses(path.parent)
-        address = admin_of(told)
-        found[path.parent.name] = ask(address, what) if address else missing_port(told)
+    for name, address in places(admin, data, url).items():
+        told = told_in(data or DATA).get(name, {}) if address is None else {}
+        found[name] = ask(address, what) if address else missing_port(told)
     if not found:
         from gapless.client.errors import LinkError
 
         raise LinkError(
             f"no broker keeps its data in {data}",
-            "Start one with `gapless serve`, or say where to ask with --admin.",
+            "Start one with `gapless serve`, or say where to ask with --url.",
         )
     return found
 
@@ -160,21 +142,12 @@ def missing_port(told: dict[str, Any]) -> str | None:
         pass  # it is somebody else's, and runs
     except (KeyError, ValueError, OSError):
         return None
-    return f"no admin port ({told.get('admin_problem') or 'it tells none'})"
+    problem = f"no admin port ({told.get('admin_problem') or 'it tells none'})"
+    return told.get("state") or problem
 
 
-def admin_of(told: dict[str, str]) -> str | None:
-    """Where to ask a broker that has told these addresses."""
-    from gapless.client.address import is_tls
-
-    address = told.get("admin")
-    return f"https://{address}" if address and is_tls(told.get("url", "")) else address
-
-
-def ask(address: str, what: str = "statistics") -> Any | None:
-    from http.client import HTTPException
-    from ssl import SSLCertVerificationError
-    from urllib.error import HTTPError, URLError
+def open_answer(address: str, what: str, *, is_command: bool = False) -> HTTPResponse:
+    """The answer of an admin port. A command changes something."""
     from urllib.request import Request, urlopen
 
     from gapless.client.credentials import find_credentials
@@ -186,17 +159,32 @@ def ask(address: str, what: str = "statistics") -> Any | None:
     shown = find_credentials(is_tls=True, **options) if is_tls else None
     scheme, address = "https" if is_tls else "http", address.removeprefix("https://")
     headers = {"Authorization": f"Bearer {shown.token}"} if shown and shown.token else {}
-    request = Request(f"{scheme}://{address}/{what}", headers=headers)
+    headers |= {"X-Gapless": "command"} if is_command else {}
+    method = "POST" if is_command else "GET"
+    request = Request(f"{scheme}://{address}/{what}", headers=headers, method=method)
     context = shown.context() if shown is not None else None
+    answer: HTTPResponse = urlopen(request, timeout=ANSWER_S, context=context)
+    return answer
+
+
+def ask(address: str, what: str = "statistics", *, is_command: bool = False) -> Any | None:
+    """What an admin port answers, as JSON; None if nobody answers there."""
+    from http.client import HTTPException
+    from ssl import SSLCertVerificationError
+    from urllib.error import HTTPError, URLError
+
+    shown = address.removeprefix("http://").removeprefix("https://")
     try:
-        with urlopen(request, timeout=ANSWER_S, context=context) as answer:
+        with open_answer(address, what, is_command=is_command) as answer:
             found = json.load(answer)
         return found if is_answer(found, what) else None  # something else listens there
+    except UsageError:
+        raise
     except HTTPError as error:
         with error:
             if error.code in (401, 403):
                 raise UsageError(
-                    f"{address} does not admit you",
+                    f"{shown} does not admit you",
                     "Give --access-token with a token that has the right to administer.",
                 ) from None
         return None
@@ -204,7 +192,7 @@ def ask(address: str, what: str = "statistics") -> Any | None:
         reason = getattr(error, "reason", None)
         if isinstance(reason, SSLCertVerificationError):
             raise UsageError(
-                f"the certificate of {address} is not good: {reason.verify_message}",
+                f"the certificate of {shown} is not good: {reason.verify_message}",
                 "Give the brokers' authority with --ca.",
             ) from None
         return None
@@ -212,6 +200,8 @@ def ask(address: str, what: str = "statistics") -> Any | None:
 
 def is_answer(found: Any, what: str) -> bool:
     """Does a broker say such things?"""
+    if what.startswith(("reload", "drain")):
+        return isinstance(found, dict)
     if what == "statistics":
         return isinstance(found, dict) and {"ready", "links", "disk", "address"} <= found.keys()
     return isinstance(found, list) and all(isinstance(each, dict) for each in found)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gapless.cli.status import AdminPorts, DataOrNone, ask_all
+from gapless.cli.status import ask_all
 from gapless.cli.terminal import (
     BOUNDS,
     is_terminal,
@@ -19,6 +19,7 @@ from gapless.cli.terminal import (
     show_table,
 )
 from gapless.cli.watch import state_of
+from gapless.cli.where import AdminPorts, DataOrNone, UrlOrNone  # noqa: TC001 - typer reads them
 
 COLUMNS = (
     "name", "broker", "topic", "condition", "state", "pending", "bytes", "oldest", "rate", "gaps",
@@ -27,15 +28,16 @@ COLUMNS = (
 
 
 def subscriptions(
-    admin: AdminPorts = None,
+    url: UrlOrNone = None,
     data: DataOrNone = None,
+    admin: AdminPorts = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
 ) -> None:
     """List the durable subscriptions: their state and their lag.
 
     \b
     gapless subscriptions                          of the brokers that keep their data here
-    gapless subscriptions --admin 10.0.0.7:7118    of one elsewhere
+    gapless subscriptions --url 10.0.0.7           of one elsewhere
 
     \b
     pending   events that match and that the subscription has not got; ≥, ≤ or ≈ marks a bound
@@ -49,7 +51,7 @@ def subscriptions(
     is away for good holds storage until `gapless unsubscribe` ends it. The exit code is 1 if no
     broker answers.
     """
-    found = ask_all(admin, data, "subscriptions")
+    found = ask_all(admin, data, url, "subscriptions")
     for broker, answer in found.items():
         if not isinstance(answer, list):
             say(f"gapless: {broker} {f'has {answer}' if answer else 'does not answer'}", err=True)

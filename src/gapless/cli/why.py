@@ -9,8 +9,8 @@ import typer
 
 from gapless.cli.connection import check_unused, credentials
 from gapless.cli.serve import DATA
-from gapless.cli.status import AdminPorts, DataOrNone, admin_of
 from gapless.cli.terminal import say, visible
+from gapless.cli.where import AdminPorts, DataOrNone, UrlOrNone, places
 from gapless.client.json_values import to_json
 from gapless.core.errors import UsageError
 
@@ -33,8 +33,9 @@ def why(
         str | None,
         typer.Option(metavar="CONDITION", help="Instead of PUBEND:TICK: the newest that matches."),
     ] = None,
-    admin: AdminPorts = None,
+    url: UrlOrNone = None,
     data: DataOrNone = None,
+    admin: AdminPorts = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Explain what became of an event on its way to a named subscription.
@@ -51,7 +52,7 @@ def why(
     import asyncio
 
     event, name = split(words, where)
-    found = asyncio.run(ask(ports(admin, data), topic, name, event, where))
+    found = asyncio.run(ask(ports(admin, data, url), topic, name, event, where))
     if as_json:
         say(json.dumps(found.to_json(), indent=2))
     else:
@@ -71,21 +72,13 @@ def split(words: list[str], where: str | None) -> tuple[str | None, str]:
     )
 
 
-def ports(admin: list[str] | None, data: Path | None) -> list[str]:
-    """The admin ports to ask: those that are given, or of the brokers of the data folder."""
-    if admin and data is not None:
-        raise UsageError("--admin and --data contradict each other", "Leave one of them out.")
-    if admin:
-        return admin
-    from gapless.broker.addresses import FILE, read_addresses
-
-    told = [read_addresses(path.parent) for path in sorted((data or DATA).glob(f"*/{FILE}"))]
-    found = [address for each in told if (address := admin_of(each))]
+def ports(admin: list[str] | None, data: Path | None, url: str | None) -> list[str]:
+    """The admin ports to ask."""
+    found = [address for address in places(admin, data, url).values() if address]
     if not found:
-        raise UsageError(
-            f"no broker with an admin port keeps its data in {data or DATA}",
-            "Say where to ask with --data or --admin.",
-        )
+        where = f"keeps its data in {data or DATA}" if url is None else f"is at {url}"
+        remedy = "Say where to ask with --url, --data or --admin."
+        raise UsageError(f"no broker with an admin port {where}", remedy)
     return found
 
 

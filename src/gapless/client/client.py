@@ -154,18 +154,35 @@ class Client(
     def _make_group(self, options: SubscriptionOptions) -> GroupSubscription:
         return GroupSubscription(self.channel, options)
 
-    async def acknowledge(self, name: str, token: Token) -> None:
+    async def acknowledge(self, name: str, token: Token, *, run: str = "") -> None:
         """Let the broker release everything below the token, as far as the named subscription is
         concerned; durable when this returns. A token that is behind changes nothing.
 
         For applications that read a range instead of subscribing: their named subscription only
-        holds back the release of what they have not read.
+        holds back the release of what they have not read. `run`: of `lease`.
         """
         subscription = arguments.subscription(name)
         consumed = dict(arguments.token("token", token))
+        run = arguments.name("run", run) if run else ""
         await ask_for(
             self.channel,
-            lambda request: messages.Acknowledge(0, consumed, request, subscription),
+            lambda request: messages.Acknowledge(0, consumed, request, subscription, run),
+            messages.Done,
+            f"subscription {name}",
+        )
+
+    async def lease(self, name: str, *, query: str, run: str) -> None:
+        """Have a named subscription alone, as one run of a query that reads it by ranges.
+
+        From then on this run, and no other, may acknowledge; it must do so every few seconds, be it
+        an empty token, or another query may take the lease. A later run of the same query takes it
+        at once, and this one is refused with a `RefusedError`.
+        """
+        subscription = arguments.subscription(name)
+        query, run = arguments.name("query", query), arguments.name("run", run)
+        await ask_for(
+            self.channel,
+            lambda request: messages.Acknowledge(0, {}, request, subscription, run, query),
             messages.Done,
             f"subscription {name}",
         )

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 EVENTS_MIN = 500
 """With fewer events, loading the compiled code takes longer than it saves."""
 
+LOADED_MIN = 64
+"""With fewer events, decoding them takes less time than a call of compiled code that is loaded."""
+
 COPIED_BYTES_MAX = 1 << 30
 """A longer batch is decoded event by event: Arrow's offsets have 32 bits."""
 
@@ -226,9 +229,21 @@ def attributes_of(row: Sequence[tuple[str, dict[str, Any] | None]]) -> dict[str,
 # --- without decoding ----------------------------------------------------------------------------
 
 
+class Demand:
+    """Events that this process has made columns of: once they are many, compiled code is loaded,
+    however few events a batch has."""
+
+    events = 0
+
+
+def _pays(count: int) -> bool:
+    Demand.events += count
+    return count >= (min(LOADED_MIN, EVENTS_MIN) if Demand.events >= EVENTS_MIN else EVENTS_MIN)
+
+
 def flatten(run: EventRun) -> ParsedBatch | None:
     """The places of all that is in these events; None: decode them one by one."""
-    if len(run) < EVENTS_MIN or len(run.data) > COPIED_BYTES_MAX:
+    if not _pays(len(run)) or len(run.data) > COPIED_BYTES_MAX:
         return None
     from gapless.wire import parse
 

@@ -86,6 +86,7 @@ class Connection(asyncio.Protocol):
         hello: Hello = HELLO,
     ) -> None:
         self.broker: BrokerName | None = None  # as it says in its Hello
+        self.admin = ""  # where its admin port is, as it says there
         self._receive = receive
         self._lost = lost
         self._loop = asyncio.get_running_loop()
@@ -95,6 +96,8 @@ class Connection(asyncio.Protocol):
         self._machine = LinkMachine(hello, self._loop.time())
         self._outbox: list[Message] = []
         self._problem: GaplessError | None = None
+        self.is_silent = False
+        """Was it given up because nothing came any more?"""
         self._timer: asyncio.TimerHandle | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -160,7 +163,7 @@ class Connection(asyncio.Protocol):
             case SendOnLink(reply):
                 self.send(reply)
             case PeerOpened(hello):
-                self.broker = hello.sender
+                self.broker, self.admin = hello.sender, hello.admin
                 if not self.opened.done():
                     self.opened.set_result(None)
             case PeerLeft(said):
@@ -240,6 +243,7 @@ class Connection(asyncio.Protocol):
             case SendOnLink(ping):
                 self.send(ping)
             case DropLink(problem):
+                self.is_silent = True
                 self._problem = LinkError(f"the broker does not answer any more ({problem})")
                 self.abort()
             case EndLink() | None:

@@ -83,10 +83,12 @@ class GroupSubscription(BaseSubscription):
             raise StopAsyncIteration
         return item
 
-    async def take(self) -> Event | Gap | None:
-        """The next event for this member; the one before is finished by that. None: the
-        subscription was closed."""
-        if self._current is not None and self._finish_later(self._current):
+    async def take(self, *, finishes: bool = True) -> Event | Gap | None:
+        """The next event for this member; the one before is finished by that, unless `finishes` is
+        false: then finish it yourself. None: the subscription was closed."""
+        if not finishes:
+            self._current = None
+        elif self._current is not None and self.finish_later(self._current):
             await asyncio.sleep(0)  # it leaves with the turn of the loop, and more comes in
         while not self._queue:
             self._send_finished()
@@ -183,10 +185,11 @@ class GroupSubscription(BaseSubscription):
         self._attempts.pop(place, None)
         return place
 
-    def _finish_later(self, event: Event) -> bool:
+    def finish_later(self, event: Event) -> bool:
         """Finish an event without waiting for the answer; whether the broker is told now."""
         place = event.pubend, event.tick
-        self._current = None
+        if self._current is event:
+            self._current = None
         self._attempts.pop(place, None)
         if self._in_hand.pop(place, None) is None:
             return False  # it was finished or rejected, or its connection is lost

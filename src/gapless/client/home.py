@@ -173,4 +173,5 @@ class SubscriptionHome:
             altered=self._altered,
             former=self._former,
             share=options.share,
+            in_hand_max=options.in_hand_max,
         )

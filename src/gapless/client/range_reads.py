@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from gapless.client import arguments
 from gapless.client.delivery import Gap
@@ -68,14 +68,58 @@ class RangeBatch:
         return to_arrow(self.topic, self.pubend, self.run)
 
 
+@dataclass(frozen=True)
+class RangeCount:
+    """How many events match in a span of one pubend, and the tick of each `stride`-th match."""
+
+    topic: TopicName
+    pubend: PubendName
+    span: Span
+    count: int
+    ticks: tuple[int, ...]
+
+
 class RangeReads:
     """The requests for ranges of the log that a client has."""
 
     channel: Channel
 
-    async def positions(self, topic: str) -> dict[str, tuple[int, int]]:
-        """By pubend: from which tick on it can be read, and up to which tick it is settled."""
-        return await find_positions(self.channel, arguments.topic(topic))
+    async def positions(
+        self, topic: str, *, pubends: Sequence[str] | None = None
+    ) -> dict[str, tuple[int, int]]:
+        """By pubend, all or these: from which tick on it can be read, and up to which tick it is
+        settled."""
+        return await find_positions(self.channel, arguments.topic(topic), pubends)
+
+    async def count(
+        self,
+        topic: str,
+        condition: str = "",
+        *,
+        start: Token | None = None,
+        end: Token | None = None,
+        pubends: Sequence[str] | None = None,
+        limit: int | None = None,
+        stride: int = 1_000_000,
+    ) -> AsyncIterator[RangeCount | Gap]:
+        """How many events match between two tokens, span by span of each pubend, without reading
+        them: only the tick of each `stride`-th match comes over the network.
+
+        `limit`: the most events to count. Released events are a `Gap` among the counts.
+        """
+        stride = arguments.count("stride", stride, 1)
+        limit = None if limit is None else arguments.count("limit", limit)
+        name = arguments.topic(topic)
+        arguments.condition(condition)
+        spans = await find_spans(self.channel, name, start, end, pubends)
+        for pubend, span in spans:
+            wanted = CountRequest(name, pubend, condition, stride)
+            async for item in count_span(self.channel, wanted, span, limit):
+                if isinstance(item, RangeCount) and limit is not None:
+                    limit -= item.count
+                yield item
+            if limit == 0:
+                return
 
     async def read(
         self,
@@ -194,6 +238,47 @@ async def _check_names(channel: Channel, topic: TopicName, named: set[str]) -> N
 def about(pubend: PubendName) -> str:
     """The key under which the client remembers the broker of a pubend."""
     return f"read {pubend}"
+
+
+class CountRequest(NamedTuple):
+    """What is counted."""
+
+    topic: TopicName
+    pubend: PubendName
+    condition: str
+    stride: int
+
+
+async def count_span(
+    channel: Channel, wanted: CountRequest, span: Span, limit: int | None
+) -> AsyncIterator[RangeCount | Gap]:
+    """The matches of one pubend's span, step by step."""
+    topic, pubend, condition, stride = wanted
+    at, phase = span.start, 0
+    while at < span.end and limit != 0:
+        asked = (topic, pubend, Span(at, span.end), condition, limit or 0)
+        found = await ask_for(
+            channel,
+            lambda request, asked=asked, phase=phase: ReadRange(  # type: ignore[misc]
+                asked[0], request, *asked[1:], stride=stride, phase=phase
+            ),
+            RangeRead,
+            about(pubend),
+        )
+        if found.span is None:
+            return
+        if found.lost_below > at:
+            yield Gap(topic, pubend, Span(at, found.lost_below))
+            at = found.lost_below
+        count, ticks = found.count, found.ticks
+        if count is None:  # a broker of an earlier version has read the events
+            count, ticks = len(ticks), ticks[stride - phase - 1 :: stride]
+        if at < found.span.end:
+            yield RangeCount(topic, pubend, Span(at, found.span.end), count, ticks)
+        phase = (phase + count) % stride
+        if limit is not None:
+            limit -= count
+        at = found.span.end
 
 
 async def read_span(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gapless.client.address import parse_addresses
@@ -40,6 +41,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.errors import GaplessError, UsageError
 from gapless.core.group_messages import Handed, TakenBack
+from gapless.core.messages import Addresses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +54,11 @@ HELLO_S = 5.0
 """How long a broker may take to say Hello before the client tries the next one."""
 
 RECONNECT_S, RECONNECT_LONGEST_S = 0.05, 2.0
+BRISK_S, BRISK_TRIES = 0.4, 30
+"""With several addresses another process may be about to take over: the first tries follow each
+other this quickly, for about ten seconds."""
+ADDRESSES_MAX = 32
+"""More addresses of brokers than this a client does not learn."""
 CONSUMED_MAX = 1_000
 """Events consumed before the broker is told."""
 
@@ -92,6 +99,7 @@ class ReconnectingChannel:
         self.patience_s = patience_s
         self.address = ""
         self.broker: BrokerName | None = None
+        self.admin = ""
         self.session = 0
         self._connection: Connection | None = None
         self._up = asyncio.Event()
@@ -154,13 +162,13 @@ class ReconnectingChannel:
         return not self._listeners and not self._answers and not len(self.inbox)
 
     async def _keep_up(self) -> None:
-        wait_s = RECONNECT_S
+        wait_s, silent, tries = RECONNECT_S, None, 0
         while True:
-            refusals = 0
-            for address in self.addresses:
+            refusals, tries = 0, tries + 1
+            for address in sorted(self.addresses, key=lambda each: each == silent):
                 try:
                     patience_s = min(self.patience_s, HELLO_S)
-                    self._connection = await Connection.open(
+                    connection = await Connection.open(
                         address, self._receive, self._on_lost, patience_s, self.passport
                     )
                 except GaplessError as error:
@@ -168,16 +176,19 @@ class ReconnectingChannel:
                     refusals += isinstance(error, RefusedError)
                     self._report_failure(str(address), error.problem)
                     continue
-                wait_s = RECONNECT_S
-                self._on_up(str(address), self._connection.broker)
+                wait_s, tries, self._connection = RECONNECT_S, 0, connection
+                self.admin = connection.admin
+                self._on_up(str(address), connection.broker)
                 assert self._lost is not None
                 await asyncio.shield(self._lost)
+                silent = address if connection.is_silent else None  # it comes last
                 break
             if refusals == len(self.addresses):
                 self._give_up()
                 return
             await asyncio.sleep(wait_s * (0.5 + draw(1_000) / 2_000))
-            wait_s = min(2 * wait_s, RECONNECT_LONGEST_S)
+            is_brisk = len(self.addresses) > 1 and tries < BRISK_TRIES
+            wait_s = min(2 * wait_s, BRISK_S if is_brisk else RECONNECT_LONGEST_S)
 
     def _give_up(self) -> None:
         """Every broker refuses the client: fail everything that waits, and try no more."""
@@ -307,8 +318,17 @@ class ReconnectingChannel:
                 self.inbox.ended(message)
             case SubscriptionAltered(request=0):
                 self.inbox.alter(message)
+            case Addresses(addresses):
+                self._learn(",".join(addresses.values()))  # it may come before `_on_up`
             case _ if hasattr(message, "request"):  # all else is of no use to a client, and no harm
                 self._answer(message.request, message)
+
+    def _learn(self, addresses: str) -> None:
+        """The broker has told where it is found when it is not here any more."""
+        with suppress(UsageError):
+            told = parse_addresses(addresses)
+            every = dict.fromkeys((*self.addresses, *told))
+            self.addresses = tuple(every)[:ADDRESSES_MAX]
 
     def _answer(self, request: int, message: Message) -> None:
         if (answer := self._answers.pop(request, None)) is not None:

@@ -47,6 +47,7 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT]):
         share_by: str,
         attempts_max: int | None = None,
         dead_letters: str | None = None,
+        in_hand_max: int | None = None,
     ) -> GroupT: ...
 
     def subscribe(
@@ -63,6 +64,7 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT]):
         share_by: str | None = None,
         attempts_max: int | None = None,
         dead_letters: str | None = None,
+        in_hand_max: int | None = None,
     ) -> SubscriptionT | GroupT:
         """Every event that matches, once and in order: to enter, and to iterate over.
 
@@ -76,7 +78,9 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT]):
         With `share_by`, an attribute, it is a group: any number of clients attach under the name,
         each event goes to one of them, and events with the same value of the attribute go to the
         same one, in order. `finish` or asking for the next event ends the work on one; `reject`
-        gives it back. After `attempts_max` attempts it goes to the topic `dead_letters`.
+        gives it back. After `attempts_max` attempts it goes to the topic `dead_letters`. The broker
+        hands out at most `in_hand_max` events that are not finished; `take(finishes=False)` takes
+        them without finishing the one before.
         """
         options = check_options(
             topic,
@@ -89,11 +93,11 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT]):
             silence=silence,
         )
         if share_by is not None:
-            group = check_group(options, share_by, attempts_max, dead_letters)
+            group = check_group(options, share_by, attempts_max, dead_letters, in_hand_max)
             return self._make_group(group)
-        if attempts_max is not None or dead_letters is not None:
+        if (attempts_max, dead_letters, in_hand_max) != (None, None, None):
             raise UsageError(
-                "only a group has attempts_max and dead_letters", "Give share_by, too."
+                "only a group has attempts_max, dead_letters and in_hand_max", "Give share_by, too."
             )
         return self._make_subscription(options)
 

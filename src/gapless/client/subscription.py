@@ -70,7 +70,10 @@ class Subscription(BaseSubscription):
     def __init__(self, channel: Channel, options: SubscriptionOptions) -> None:
         super().__init__(channel, options)
         self._backlog = Backlog(
-            options.topic, finish, in_total=options.order == "total", silence=options.silence
+            options.topic,
+            finish,
+            in_total=options.order == "total" and options.name is None,
+            silence=options.silence,
         )
         self.lags: set[str] = set()  # pubends where it catches up, by messages of its own
         self.on_ready: Callable[[Subscription], None] | None = None

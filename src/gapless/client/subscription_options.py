@@ -37,6 +37,7 @@ class SubscriptionOptions:
     resumes: bool = False  # anonymous: goes on after a lost connection, with a gap
     silence: bool = False
     share: Sharing | None = None  # of a group
+    in_hand_max: int = 0  # of a member; 0: as many as the broker allows
 
 
 DEAD_LETTERS = "dead_letters"
@@ -48,6 +49,7 @@ def check_group(
     share_by: str,
     attempts_max: int | None,
     dead_letters: str | None,
+    in_hand_max: int | None = None,
 ) -> SubscriptionOptions:
     """The options of a member of a group; `UsageError` if they contradict each other."""
     if options.name is None:
@@ -65,7 +67,8 @@ def check_group(
     if attempts_max is not None:
         most = arguments.count("attempts_max", attempts_max, 1)
         share = Sharing(share.share_by, most, arguments.topic(dead_letters or DEAD_LETTERS))
-    return replace(options, tokens="broker", share=share)
+    in_hand = 0 if in_hand_max is None else arguments.count("in_hand_max", in_hand_max, 1)
+    return replace(options, tokens="broker", share=share, in_hand_max=in_hand)
 
 
 def check_options(

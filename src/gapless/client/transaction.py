@@ -19,6 +19,7 @@ from uuid import uuid4
 from gapless.client import arguments
 from gapless.client.publisher import Publisher, UnconfirmedBatch
 from gapless.client.requests import ask_for
+from gapless.client.unheard import UnheardNotice
 from gapless.core.client_messages import Done
 from gapless.core.errors import UsageError
 from gapless.core.events import EventBatch
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.core.messages import Message
     from gapless.wire.framing import Bytes
+
+UNHEARD = UnheardNotice()
+"""For transactions, which many processes commit: told once for each topic and process."""
 
 
 STAGE_EVENTS_MAX = 4_096
@@ -202,6 +206,8 @@ async def commit(
         Committed,
         about(topic, producer),
     )
+    if done.unheard:
+        UNHEARD.tell(topic)
     return CommitReceipt(done.pubend, Tick(done.first_tick), done.count, done.repeated)
 
 

@@ -186,16 +186,24 @@ class Case:
         assert found is not None
         if found.get("taken") or self.attributes is None:
             return None
+        if found.get("is_forgotten"):
+            return "unknown", (
+                "The condition that the subscription had then is forgotten: it has acknowledged "
+                "everything of that time."
+            )
         condition = Filter.parse(found["condition"])
         if condition.matches(self.attributes):
             return None
         parts = "; ".join(str(each) for each in reasons(condition, self.attributes))
-        return "filtered", f"The condition does not match: {parts}."
+        which = "condition that it had then" if found.get("is_former") else "condition"
+        return "filtered", f"The {which} does not match: {parts}."
 
     def _judge_way(self, tick: int) -> tuple[Verdict, str]:
         found, home = self.subscription, self.home
         assert found is not None
         assert home is not None
+        if (group := found.get("group")) is not None and group["state"] != "pending":
+            return judge_member(group, home)
         if tick < found["acknowledged"]:
             return "acknowledged", "A client has acknowledged it: it has consumed the event."
         reached = found.get("recorded_below", 0)
@@ -203,8 +211,11 @@ class Case:
             horizon = self.known[home].get("horizon")
             doubt = f"; it is settled there below {horizon}" if horizon is not None else ""
             return "on its way", f"It has not been settled at {home} yet{doubt}. {self._obstacle()}"
+        if group is not None and group["attempts"]:
+            tried = f"Members had it in hand {group['attempts']} times and did not finish it"
+            return "waiting", f"{tried}. The last reason: {group['reason'] or 'none given'}."
         sent = found.get("sent_below")
-        if sent is not None and tick < sent:
+        if group is None and sent is not None and tick < sent:
             whom = "the client" if found["attached"] else "a client that has left since"
             reason = f"{home} has sent it to {whom}, which has not acknowledged it."
             if found["attached"] and found["outstanding"]:
@@ -225,6 +236,17 @@ class Case:
         if lacking:
             return f"It has not reached {', '.join(sorted(lacking))}: is a link cut?"
         return "The last link may be cut, or the broker busy."
+
+
+def judge_member(group: Facts, home: str) -> tuple[Verdict, str]:
+    """What a group has done with an event that it has received."""
+    match group["state"]:
+        case "finished":
+            return "acknowledged", "A member has finished it, or it has become a dead letter."
+        case "dying":
+            return "waiting", f"It becomes a dead letter. The last reason: {group['reason']}."
+        case _:
+            return "sent", f"{home} has sent it to a member of the group, which has it in hand."
 
 
 KNOWS = {

@@ -17,18 +17,17 @@ from operator import lt
 
 import msgspec
 
-from gapless.core.events import EventBatch
+from gapless.core.client_messages import Subscribe
+from gapless.core.events import NO_EVENTS, EventBatch
 from gapless.core.identity import BrokerName, CellName, PubendName, SubscriptionName, TopicName
 from gapless.core.lengths import AnyCount, Condition, LongName, Name
 from gapless.core.messages import Message
-from gapless.core.name_messages import NameAnswer, NameQuestion
+from gapless.core.name_messages import NameAnswer, NameQuestion, NamesQuestion, NamesTold
 from gapless.core.ticks import AnyTick, Span
 from gapless.core.topic_messages import TopicQuestion
 
 Vector = dict[Name, int]
 """Virtual-time vector: for each subscriber-hosting broker, how much of its subscriptions counts."""
-
-NO_EVENTS = EventBatch.join([])
 
 
 class Purpose(IntEnum):
@@ -258,6 +257,16 @@ class HandOver(Message, frozen=True):
     condition: Condition = ""
 
 
+class TakeOver(Message, frozen=True):
+    """A broker that is drained asks another one to take a subscription over: what its client would
+    say that came with its token, and the principal that owns the subscription."""
+
+    sender: BrokerName
+    receiver: BrokerName
+    subscribe: Subscribe
+    owner: Name = ""
+
+
 # --- on the way ---------------------------------------------------------------------------------
 
 Routed = (
@@ -275,7 +284,9 @@ Routed = (
 """Messages to a cell: routing picks the member that gets them."""
 
 
-Addressed = HandOver | TopicQuestion | NameQuestion | NameAnswer
+Addressed = (
+    HandOver | TopicQuestion | NameQuestion | NameAnswer | NamesQuestion | NamesTold | TakeOver
+)
 """Messages to one broker, by name; they travel hop by hop."""
 
 

@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gapless.core.broker_messages import NO_EVENTS
-from gapless.core.events import EventBatch
+from gapless.core.events import NO_EVENTS, EventBatch
 from gapless.core.identity import (
     BrokerName,
     PubendName,
@@ -162,9 +161,11 @@ class Subscribe(Message, frozen=True):
     altered: int = UNKNOWN  # how often its condition has changed, as the client was told
     former: Formers = ()  # the conditions before this one that may still count
     share: Sharing | None = None  # the client becomes a member of a group
+    in_hand_max: AnyCount = 0  # events that this member has in hand; 0: as many as the group allows
 
     def __post_init__(self) -> None:
-        if self.share is not None and (self.name is None or self.token is not None):
+        is_shown = self.token is not None and self.previous is None
+        if self.share is not None and (self.name is None or is_shown):
             raise ValueError("a group has a name, and no token that clients could show")
         given = (self.token is not None) + self.earliest + (self.instant is not None)
         if given > 1:
@@ -269,16 +270,23 @@ class Acknowledge(Message, frozen=True):
 
     With a `request`, the answer comes when that is on stable storage. With a `name`, which needs a
     request, it is about the subscription of that name, whichever client is attached to it, and the
-    number does not matter: clients that consume by range reads use this."""
+    number does not matter: clients that consume by range reads use this.
+
+    Such a client may say which `run` it is. With a `query` it asks for the lease of the name, for
+    this run of that query; without, it has the lease, or is refused."""
 
     subscription: int
     token: TokenMap
     request: int = 0
     name: SubscriptionName | None = None
+    run: Name = ""
+    query: Name = ""
 
     def __post_init__(self) -> None:
         if self.name is not None and not self.request:
             raise ValueError("an acknowledgement by name needs a request")
+        if (self.run and self.name is None) or (self.query and not self.run):
+            raise ValueError("a run acknowledges by name, and a query has a run")
         check_ticks(self.token)
 
 

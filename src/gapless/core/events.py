@@ -119,3 +119,6 @@ class Piece(NamedTuple):
 
     data: bytes | memoryview
     bounds: NDArray[int64]
+
+
+NO_EVENTS = EventBatch.join([])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from gapless.core.identity import BrokerName
-from gapless.core.lengths import Address, Prose, Secret
+from gapless.core.lengths import Address, AnyCount, Prose, Secret
 
 PROTOCOL_VERSION = 1
 """What we speak. It grows when a peer that does not know the change would go wrong."""
@@ -53,6 +53,8 @@ class Hello(Message, frozen=True, omit_defaults=False):
     software: Address = ""  # for logs; nothing depends on it
     token: Secret = ""  # proves the client's identity; sent over TLS only
     address: Address = ""  # of a broker that joins: it is in no network file, and is reached there
+    network: AnyCount = 0  # digest of a broker's network file; 0: it has none, or does not tell
+    admin: Address = ""  # of a broker: where its admin port listens
 
     def __post_init__(self) -> None:
         if not 1 <= self.version_min <= self.version:

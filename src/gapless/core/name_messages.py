@@ -64,3 +64,21 @@ class NameAnswer(Message, frozen=True):
     number: AnyCount
     entry: NameEntry | None = None
     problem: Prose = ""
+
+
+class NamesQuestion(Message, frozen=True):
+    """From a registrar that may have lost its disk: tell me all names of mine that are with you.
+    `run`: of the registrar."""
+
+    sender: BrokerName
+    receiver: BrokerName
+    run: AnyCount
+
+
+class NamesTold(Message, frozen=True):
+    """The answer, when each of them is noted. `moves`: none here has moved more often."""
+
+    sender: BrokerName
+    receiver: BrokerName
+    run: AnyCount
+    moves: AnyCount = 0

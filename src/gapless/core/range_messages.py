@@ -6,17 +6,19 @@ What was released is told (`lost_below`), never skipped.
 
 from __future__ import annotations
 
-from gapless.core.broker_messages import NO_EVENTS
-from gapless.core.events import EventBatch, EventRun
+from gapless.core.events import NO_EVENTS, EventBatch, EventRun
 from gapless.core.identity import PubendName, TopicName
-from gapless.core.lengths import Address, Condition, LongName
+from gapless.core.lengths import Address, AnyCount, Condition, LongName
 from gapless.core.messages import Message
 from gapless.core.ticks import Span
 
 
 class ReadRange(Message, frozen=True):
     """Everything of the span that matches, in the order of ticks; `events_max` of 0: no limit.
-    `whole`: the client accepts a run of events as the answer."""
+    `whole`: the client accepts a run of events as the answer.
+
+    With a `stride` the client wants no events: only how many match, and the tick of each
+    `stride`-th match. `phase`: how many matches it has counted since the last such tick."""
 
     topic: TopicName
     request: int
@@ -25,10 +27,14 @@ class ReadRange(Message, frozen=True):
     condition: Condition = ""
     events_max: int = 0
     whole: bool = False
+    stride: AnyCount = 0
+    phase: AnyCount = 0
 
     def __post_init__(self) -> None:
         if self.events_max < 0:
             raise ValueError("a limit is not below 0")
+        if self.phase and self.phase >= self.stride:
+            raise ValueError("a phase is below its stride")
 
 
 class RangeRead(Message, frozen=True):
@@ -44,9 +50,10 @@ class RangeRead(Message, frozen=True):
     lost_below: int = 0  # of the span, what is below this tick is gone
     more: bool = False
     run: EventRun | None = None
+    count: AnyCount | None = None  # of matches, if the client wanted no events
 
     def __post_init__(self) -> None:
-        if len(self.ticks) != len(self.events):
+        if self.count is None and len(self.ticks) != len(self.events):
             raise ValueError("each event that was read has a tick")
 
 

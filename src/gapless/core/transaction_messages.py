@@ -78,6 +78,7 @@ class Committed(Message, frozen=True):
     first_tick: int
     count: int
     repeated: bool = False
+    unheard: bool = False  # nobody subscribes, and the topic keeps nothing: it is gone at once
 
 
 class Abort(Message, frozen=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from gapless.doors.clients import DoorClients
@@ -40,6 +40,10 @@ class DoorSurroundings:
     """By which the door is a client, as any other; shared with other doors."""
     subscriptions: Callable[[str, str | None], list[dict[str, Any]]]
     """The named subscriptions that the holder of a token may see; or the one of a name."""
+    addresses: Mapping[str, str]
+    """By entrance, where clients reach the broker's doors."""
+    is_alone: bool
+    """Whether the network has no other broker."""
     tls: ssl.SSLContext | None = None
     """What the door shows its callers."""
     tls_with_certificates: ssl.SSLContext | None = None

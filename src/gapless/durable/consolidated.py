@@ -212,8 +212,10 @@ class Consolidated:
                     events.append(event)
         return SubscriptionBatch(ticks, events, max(start, self.delivered))
 
-    def chop(self, tick: int) -> list[Effect]:
-        """Give back the log before `tick`, which no subscription needs."""
+    def chop(self, tick: int, lost_below: int = 0) -> list[Effect]:
+        """Give back the log before `tick`, which no subscription needs; and soon what lies before
+        `lost_below`, where the pubend has released everything."""
+        self.log.lost_below = max(self.log.lost_below, lost_below)
         chop = self.log.chop(tick)
         return [Persist((chop,))] if chop else []
 

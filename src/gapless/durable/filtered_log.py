@@ -21,11 +21,17 @@ Theory of operation
     looked at about twice in all, and no single read looks at more than `filtered_walk_max`.
     Records of released events are not looked at: a walk ends with the first back pointer that leads
     there, which tells whether the subscription has lost anything.
+    What every subscription has acknowledged is chopped (`chop`). A subscription that is away for
+    good would keep the log growing although its events are released: so each snapshot also chops
+    what the pubend has released (`lost_below`). The snapshot keeps the heads of chains that are
+    chopped to their end, and `acknowledged_below`, so that a read still tells whether anything was
+    lost. Of what was acknowledged no head is kept: a client that goes back there is told a loss.
 
 Invariants (checked by `check`)
     I1  start <= end <= written; all three never move back
     I2  records that are not durable yet lie in [end, written)
     I3  a back pointer leads to an earlier tick, or nowhere
+    I4  acknowledged_below <= start; no head at or after it is forgotten
 
 Cost: 8 bytes (the index) + 16 n at most for an event with n takers, whatever its size: 4 + 12 n, or
 12 + 4 n where all took the same event before.
@@ -60,6 +66,9 @@ DELIVERED = "delivered"
 
 HEADS = "filtered"
 """Table: for each pubend, a tick and the heads of all chains as they were there."""
+
+ACKNOWLEDGED = -1
+"""In a snapshot, in place of a subscription: the tick below which no heads are kept."""
 
 NOWHERE = -1
 """The back pointer of the first record of a chain."""
@@ -148,6 +157,8 @@ class FilteredLog:
         self._snapshot_age = 0  # records since the last snapshot of heads
         self._shared_backs: dict[int, int] = {}  # of durable records with one for all takers
         self._holes: list[Span] = []  # damaged records, found by a restart
+        self.lost_below = 0  # the pubend has released everything before it, as far as is known here
+        self.acknowledged_below = self.start
         self._load_heads()
 
     # --- recovery -------------------------------------------------------------------------------
@@ -158,6 +169,9 @@ class FilteredLog:
         if fact:
             start, *flat = unpack(f"<{len(fact) // 8}q", fact)
             self._heads = dict(zip(flat[::2], flat[1::2], strict=True))
+            acknowledged = self._heads.pop(ACKNOWLEDGED, self.start)
+            if self.start <= start:  # else records after the snapshot are gone, and their heads
+                self.acknowledged_below = min(acknowledged, self.start)
         start = max(start, self.start)
         for part in scan_through(self.store, self.stream, start, self.end):
             if isinstance(part, Span):
@@ -169,8 +183,10 @@ class FilteredLog:
 
     def _snapshot(self) -> Put:
         self._snapshot_age = 0
-        self._heads = {key: tick for key, tick in self._heads.items() if tick >= self.start}
-        flat = [number for pair in self._heads.items() for number in pair]
+        kept = {key: tick for key, tick in self._heads.items() if tick >= self.acknowledged_below}
+        self._heads = kept
+        pairs = [(ACKNOWLEDGED, self.acknowledged_below), *kept.items()]
+        flat = [number for pair in pairs for number in pair]
         return Put(HEADS, self.pubend, pack(f"<{len(flat) + 1}q", self.written, *flat))
 
     # --- writing --------------------------------------------------------------------------------
@@ -197,6 +213,10 @@ class FilteredLog:
             writes.append(Append(self.stream, tuple(taken), tuple(records)))
         if self._snapshot_age > self.timing.filtered_replay_max and not self._holes:
             writes.append(self._snapshot())
+            end = min(self.lost_below, self.end)
+            if end > self.start:
+                self.start = end
+                writes.append(Chop(self.stream, end))
         return tuple(writes)
 
     def _encode_all(self, ticks: Sequence[int], takers: Sequence[Sequence[int]]) -> list[bytes]:
@@ -250,6 +270,7 @@ class FilteredLog:
     def chop(self, tick: int) -> Chop | None:
         """The write that gives up everything before `tick`; None if that is gone already."""
         tick = min(tick, self.end)
+        self.acknowledged_below = max(self.acknowledged_below, tick)
         if tick <= self.start:
             return None
         self.start = tick
@@ -277,7 +298,7 @@ class FilteredLog:
         assert start < end
         trail = Trail() if trail is None else trail
         unknown_below = max(start, min(since, end))
-        lost_below = max(unknown_below, min(self.start, end))
+        lost_below = max(unknown_below, min(self.acknowledged_below, end))
         for hole in self._holes:
             if lost_below < hole.end and self._durable_head(taker) < hole.start < end:
                 if hole.start <= lost_below:
@@ -287,11 +308,11 @@ class FilteredLog:
         high = min(self.end, end)
         if lost_below >= high:
             return LogReading(unknown_below, lost_below, [], lost_below, end)
-        low = max(lost_below, min(released, high))
+        low = max(lost_below, min(released, high), self.start)
         walked = self._walk(taker, low, high, trail)
         if walked is None:
             return LogReading(unknown_below, lost_below, [], lost_below, lost_below)
-        lost_below = max(lost_below, walked.before + 1)
+        lost_below = max(lost_below, min(walked.before + 1, high))
         if walked.known_from > low:  # the chain is broken there
             unknown_below = lost_below = walked.known_from
         through, wanted = walked.through, walked.wanted
@@ -320,6 +341,7 @@ class FilteredLog:
                     trail.add(tick)
         except StorageDamagedError:
             known_from = min(tick, high)
+            before = high - 1 if low > high else NOWHERE  # it is lost, taken or not
         wanted = sorted(kept)
         if len(wanted) > count_max:
             through = wanted.pop()
@@ -368,6 +390,7 @@ class FilteredLog:
 
     def check(self) -> None:
         assert self.start <= self.end <= self.written, "I1"
+        assert self.acknowledged_below <= self.start, "I4"
         for flight in self._pending_writes:
             assert all(self.end <= tick < flight.end for tick in flight.ticks), "I2"
             for tick, record in zip(flight.ticks, flight.records, strict=True):

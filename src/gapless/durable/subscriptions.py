@@ -19,6 +19,7 @@ Invariants (checked by `check`)
     I4  while an acknowledgement waits, a write is under way or there is a deadline
     I5  a subscription has moved at least as often as when it was made here
     I6  the accounts count the subscriptions that exist, and those whose end is not durable yet
+    I7  a lease is of a query and of a run of it
 
 Cost: an idle subscription costs nothing per event and under 2 KiB (`python -m benchmarks durable`).
 Source: DSN 2003, sec. 4.1 (released) and 5.2 (auto-acknowledge);
@@ -107,6 +108,8 @@ class Definition:
     share_by: str = ""  # of a group: the attribute that is the key; empty: it is no group
     attempts_max: int = 0  # of a group; 0: any number
     dead_letters: TopicName | None = None  # of a group: the topic of what was tried too often
+    query: str = ""  # that has the lease (`node.subscriptions.leases`); empty: none ever had
+    run: str = ""  # of the query: no other one may acknowledge by name
 
     @property
     def is_found(self) -> bool:
@@ -122,6 +125,8 @@ class Contact:
     at: int = 0  # the instant of the last acknowledgement, or the end of a session; 0: none
     is_reader: bool = False  # was it acknowledged by name, by a client that reads ranges?
     sent: Token | None = None  # below it, the last client that was attached was sent everything
+    leased_at: int = 0  # the instant when the run that has the lease was last heard; 0: not yet
+    leaser: str = ""  # the connection on which that was
     gaps: int = 0  # told
     last_gap: tuple[PubendName, Span] | None = None  # of those
 
@@ -146,6 +151,8 @@ class DurableSubscription:
     def encode(self) -> bytes:
         fields = asdict(self.definition) | {"number": self.number, "since": self.since}
         fields["former"] = [[each.condition, each.until] for each in self.definition.former]
+        if not self.definition.run:
+            del fields["query"], fields["run"]
         return json.dumps(fields, sort_keys=True).encode()
 
     @classmethod
@@ -435,6 +442,7 @@ class DurableSubscriptions:
             assert pending or not moved, "I4"
             assert subscription.number < self._next, "I3"
             assert subscription.definition.first <= subscription.definition.moves, "I5"
+            assert bool(subscription.definition.query) is bool(subscription.definition.run), "I7"
             for pubend in subscription.since:
                 least = self.released(PubendName(pubend))
                 assert least is not None, "I1"

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.filters.syntax import Condition
 
+PAIRS_MAX = 10_000
+"""Pairs of conjunctions that are compared to find out whether two filters mean the same."""
+
 
 class Filter:
     """A SQL condition over event attributes. Immutable; made by `Filter.parse`."""
@@ -54,6 +57,13 @@ class Filter:
     def covers(self, other: Filter) -> bool:
         """Does this surely match every event that `other` matches? False may mean "cannot tell"."""
         return covers(self.conjunctions, other.conjunctions)
+
+    def means(self, other: Filter) -> bool:
+        """Do both surely match the same events? False may mean "cannot tell"."""
+        if self == other:
+            return True
+        pairs = len(self.conjunctions) * len(other.conjunctions)
+        return pairs <= PAIRS_MAX and self.covers(other) and other.covers(self)
 
     @property
     def conjunctions(self) -> tuple[Conjunction, ...]:

@@ -77,7 +77,8 @@ class Pattern(msgspec.Struct, frozen=True, gc=False):
 def parse_pattern(text: str, escape: str | None = None) -> Pattern:
     """The pattern that `text` writes. ValueError if it ends in its escape character."""
     if escape is not None:
-        text = re.sub(f"(?s){re.escape(escape)}(.?)", _escaped, text)
+        after = "[%_]" if escape in "%_" else ".?"  # a wildcard that escapes nothing stays one
+        text = re.sub(f"(?s){re.escape(escape)}({after})", _escaped, text)
     parts: list[Part] = []
     for run in _RUNS.findall(text):
         if run[0] not in "%_":

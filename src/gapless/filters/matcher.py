@@ -11,10 +11,12 @@ Engines
     `python`    dictionaries; starts at once, imports nothing; good up to some hundred filters.
     `compiled`  flat arrays and numba kernels; 10 to 1,000 times faster, 100 to 250 bytes a filter.
     `auto`      (default) python; once there are more than `SMALL_MAX` filters, or a record batch
-                comes, compiled, if its kernels were compiled before on this machine, by
-                `python -m gapless.filters.matching.compile_kernels`. Taking them over costs about a
-                second, once a process; if they are not there, nothing is compiled and python goes
-                on.
+                or many encoded events come at once, compiled, if its kernels were compiled before
+                on this machine, by `python -m gapless.filters.matching.compile_kernels`. Taking
+                them over costs about a second, once a process; if they are not there, nothing is
+                compiled and python goes on.
+                Few filters stay with python as well, for few events: a call of the other costs as
+                much as ten events do here.
     Asking for `compiled` by name compiles what is missing: about half a minute, once a machine.
 
 Not safe for use by several threads at once.
@@ -52,6 +54,10 @@ SMALL_MAX = 200
 """Up to this many filters the Python engine is not worth leaving."""
 
 
+BATCH_MIN = 32
+"""From so many encoded events on, the compiled engine is quicker however few filters there are."""
+
+
 class Matcher(Generic[KeyT]):
     """A dynamic set of filters, each under a key of your own (any hashable value)."""
 
@@ -71,6 +77,7 @@ class Matcher(Generic[KeyT]):
         self._shapes = Shapes()
         self._free: list[int] = []  # handles to use again, the last first
         self._index: PythonIndex | CompiledIndex = PythonIndex()
+        self._small: PythonIndex | None = None  # the same filters, while they are few
         self._compiled_from = SMALL_MAX if engine == "auto" else inf  # handles, not filters
         if engine == "compiled":
             self._require_compiled()
@@ -87,6 +94,9 @@ class Matcher(Generic[KeyT]):
             clauses = plan_all(condition.conjunctions)
         handle = self._free[-1] if self._free else len(self._keys)
         self._index.add(handle, clauses)
+        if self._small is not None:
+            self._small.add(handle, clauses)
+            self._small = self._small if handle <= SMALL_MAX else None
         if self._free:
             self._free.pop()
         self._set_key(handle, key)
@@ -98,12 +108,14 @@ class Matcher(Generic[KeyT]):
         """Remove a filter; KeyError if there is none under this key."""
         handle = self._handles.pop(key)
         self._index.remove(handle)
+        if self._small is not None:
+            self._small.remove(handle)
         self._set_key(handle, None)
         self._free.append(handle)
 
     def match(self, attributes: Mapping[str, Value]) -> list[KeyT]:
         """The keys of all filters that match this event, each once, in the order of handles."""
-        handles = self._index.match(attributes)
+        handles = self._by_event.match(attributes)
         if handles.__class__ is list:
             keys = self._keys
             return [keys[handle] for handle in handles]  # type: ignore[misc]
@@ -128,7 +140,7 @@ class Matcher(Generic[KeyT]):
             return list(zip(numbers.tolist(), self._key_array.take(handles).tolist(), strict=True))
         if (wanted := self.match_any()) is not None:
             return list(product(range(len(events)), wanted))
-        index, keys = self._index, self._keys
+        index, keys = self._by_event, self._keys
         return [
             (number, keys[handle])  # type: ignore[misc]
             for number, attributes in enumerate(events)
@@ -138,10 +150,15 @@ class Matcher(Generic[KeyT]):
     def match_any(self) -> list[KeyT] | None:
         """The keys of all filters, if each matches every event: the caller need not decode any.
         None if not, or if that is not known."""
-        index = self._index
+        index = self._by_event
         if isinstance(index, PythonIndex) and index.asks_for_nothing:
             return self.match({})
         return None
+
+    @property
+    def _by_event(self) -> PythonIndex | CompiledIndex:
+        """The index for a single event."""
+        return self._index if self._small is None else self._small
 
     def passing(self, events: Sequence[Mapping[str, Value]]) -> list[int]:
         """The indices of the events that any filter matches, ascending."""
@@ -153,18 +170,27 @@ class Matcher(Generic[KeyT]):
             return passing
         if (wanted := self.match_any()) is not None:
             return list(range(len(events))) if wanted else []
-        match = self._index.match
+        match = self._by_event.match
         return [number for number, attributes in enumerate(events) if len(match(attributes))]
 
     def match_handles(
         self, events: Sequence[Mapping[str, Value]]
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]] | None:
         """The pairs of `match_batch` as two arrays, with handles for keys; None without the
-        compiled engine."""
-        if hasattr(events, "locate") and len(self._keys) > SMALL_MAX:
-            self.accelerate()  # events that can locate have loaded the kernels
-        index = self._index
+        compiled engine, or where it would not pay."""
+        if hasattr(events, "locate"):  # they have loaded the kernels
+            self._accelerate_for(len(events))
+        small, index = self._small, self._index
+        if small is not None and (len(events) < BATCH_MIN or small.asks_for_nothing):
+            return None
         return None if isinstance(index, PythonIndex) else index.match_events(events)
+
+    def _accelerate_for(self, events: int) -> None:
+        index = self._index
+        if len(self._keys) > SMALL_MAX:
+            self.accelerate()
+        elif isinstance(index, PythonIndex) and events >= BATCH_MIN and not index.asks_for_nothing:
+            self._small = index if self.accelerate() else None
 
     def _match_record_batch(self, batch: pa.RecordBatch) -> Matches[KeyT]:
         import numpy as np

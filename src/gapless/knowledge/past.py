@@ -126,10 +126,15 @@ class Past:
         self.has_found_loss = True
         self.lost_at = max(self.lost_at, span.end >> PUBEND_BITS, 1)
         if not self.is_birth:
-            self.lost_spans[:] = SpanSet([*self.lost_spans, span])
-            while len(self.lost_spans) > SPANS_MAX:
-                second = self.lost_spans.pop(1)
-                self.lost_spans[0] = Span(self.lost_spans[0].start, second.end)
+            self.add(span)
+        self.is_durable = False
+
+    def add(self, span: Span) -> None:
+        """Something is lost."""
+        self.lost_spans[:] = SpanSet([*self.lost_spans, span])
+        while len(self.lost_spans) > SPANS_MAX:
+            second = self.lost_spans.pop(1)
+            self.lost_spans[0] = Span(self.lost_spans[0].start, second.end)
         self.is_durable = False
 
     def write(self) -> tuple[Put, ...]:

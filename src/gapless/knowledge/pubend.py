@@ -56,7 +56,7 @@ from gapless.knowledge.retention import Policy, Release
 from gapless.knowledge.transactions import PubendTransactions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gapless.core.identity import ClientName
     from gapless.core.store import Store
@@ -120,6 +120,7 @@ class Pubend:
         self.publishers = Publishers(store, name, timing, self.past.number_floor)
         self.pending_requests: deque[PublicationRequest] = deque()
         self.batch = WriteBatch()  # under write
+        self.is_unheard: Callable[[], bool] = bool  # the broker says whether anybody subscribes
         self.pending_count = 0  # events in `pending_requests` and `batch`
         self.pending_size = 0  # and their bytes
         self._write_number = 0
@@ -237,9 +238,22 @@ class Pubend:
         self._has_given_way = True
         try:
             writes = transactions.write(self.stream, self._next_tick(now))
-        except StorageDamagedError as damage:
-            return transactions.refuse_damaged(damage) + self._go_on(now)
+        except StorageDamagedError:
+            return self._lose_staged() or transactions.refuse_damaged() + self._go_on(now)
         return [self._persist(writes)]
+
+    def _lose_staged(self) -> list[Effect]:
+        """The rest of a committed transaction cannot be read: note that it is lost. Whoever wants
+        it asks, and is told; no later life uses its ticks."""
+        lost = self.transactions.lose_rest()
+        if lost is None:
+            return []
+        span, ending = lost
+        self.past.add(span)
+        self._recalled = max(self._recalled, span.end)
+        self.promise = max(self.promise, span.end)
+        fact = Put(PROMISES, self.name, self.promise.to_bytes(8, "little"))
+        return [self._persist((fact, *ending))]
 
     def commit(
         self, client: ClientName, message: Commit, now: Instant, owner: str = ""
@@ -249,10 +263,11 @@ class Pubend:
             return [Send(client, Refused(message.request, OVER, ANEW))]
         return self.transactions.commit(client, message, owner) + self._go_on(now)
 
-    def _persist(self, writes: tuple[Write, ...]) -> Persist:
+    def _persist(self, writes: tuple[Write, ...], receipts: Sequence[Effect] = ()) -> Persist:
+        """`receipts` leave as soon as the writes are durable, before we are told."""
         self._write_number += 1
         done, failed = self._tell(self._write_number)
-        return Persist((*self.past.write(), *writes), (done,), (failed,))
+        return Persist((*self.past.write(), *writes), (*receipts, done), (failed,))
 
     def _tell(self, number: int) -> tuple[Tell, Tell]:
         """The messages that a write is durable, and that it failed."""
@@ -269,7 +284,8 @@ class Pubend:
         writes: list[Write] = []
         if batch.events:
             writes.append(Append(self.stream, batch.ticks, batch.events))
-        return [self._persist((*writes, *self.publishers.writes(batch.publishers)))]
+        receipts = [self._receipt(request) for request in batch.requests]
+        return [self._persist((*writes, *self.publishers.writes(batch.publishers)), receipts)]
 
     def _next_tick(self, now: Instant) -> int:
         """The first free tick of this pubend that is not before the clock."""
@@ -277,7 +293,8 @@ class Pubend:
         return tick_at(Instant(instant), self.number)
 
     def persisted(self, message: Persisted, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
-        """Handle the end of a write: send receipts, tell what is settled, start the next write."""
+        """Handle the end of a write: tell what is settled, start the next write. Its receipts have
+        left (`_persist`)."""
         if message.number == PROMISE:
             return self._promised(now, ok=message.ok)
         if message.number == CHOP:
@@ -295,9 +312,8 @@ class Pubend:
         if not message.ok:
             return self._refuse_all(batch.requests) + self._go_on(now), []
         self.publishers.written(batch.publishers)
-        receipts = [self._receipt(request) for request in batch.requests]
         knowledge = self._settle(batch.ticks, batch.events, batch.size, now)
-        effects = [*receipts, *self._go_on(now)]
+        effects = self._go_on(now)
         if not self.batch.requests and not self.pending_requests:
             self.publishers.settle()
         return effects, knowledge
@@ -325,17 +341,22 @@ class Pubend:
         return [known]
 
     def _receipt(self, request: PublicationRequest) -> Send:
-        message = request.message
+        """The answer to a request of the batch under write."""
+        message, name = request.message, request.message.publisher
+        record = self.batch.publishers.get(name) if name is not None else None
+        if name is not None and record is None:
+            record = self.publishers.records[name]
         if isinstance(message, PublisherQuery):
-            following = self.publishers.records[message.publisher].next
-            return Send(request.client, PublisherPosition(message.request, following, request.term))
-        count = len(message.events)
-        if message.publisher is None:
-            first = request.first_tick
+            assert record is not None
+            position = PublisherPosition(message.request, record.next, request.term)
+            return Send(request.client, position)
+        count, first = len(message.events), request.first_tick
+        if record is None:
             ticks = tuple(range(first, first + count * STEP, STEP))
         else:
-            ticks = self.publishers.records[message.publisher].ticks(message.sequence, count)
-        return Send(request.client, Receipt(message.request, self.name, ticks))
+            ticks = record.ticks(message.sequence, count)
+        unheard = self.is_unheard()
+        return Send(request.client, Receipt(message.request, self.name, ticks, unheard=unheard))
 
     def _refuse_all(self, requests: list[PublicationRequest]) -> list[Effect]:
         """Refuse all requests, in order: the disk had no room, and nothing was written."""

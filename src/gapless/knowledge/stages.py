@@ -45,7 +45,7 @@ from gapless.core.effects import (
     Tell,
     Write,
 )
-from gapless.core.errors import StorageCorruptError, quoted
+from gapless.core.errors import quoted
 from gapless.core.identity import Instant, ProducerName, PubendName
 from gapless.core.ledger import show_who
 from gapless.core.messages import Message
@@ -130,6 +130,7 @@ class StageSlot:
     pending: int = 0  # writes under way
     is_known: bool = False  # is the fact durable?
     is_over: bool = False
+    is_damaged: bool = False  # some of its records cannot be read
     owner: str = ""  # the identity that began it, in this life of the broker
 
     def fact(self, parts: Sequence[str] = (), first_tick: int | None = None) -> bytes:
@@ -144,16 +145,12 @@ class StageSlot:
     ) -> tuple[StageSlot, int | None, list[str]]:
         """A slot as a restart finds it; with the first tick and the parts if it is committed."""
         producer, transaction, start, first_tick, parts = json.loads(fact)
-        is_damaged = False
         end = store.bounds(stream)[1]
         slot = cls(number, stream, (ProducerName(producer), transaction), start, end, now)
         slot.is_known = True
         for found in scan_through(store, stream, start, end):
             if isinstance(found, Span):
-                if first_tick is not None:
-                    problem = f"events of transaction {transaction} of {producer!r}, which was "
-                    raise StorageCorruptError(f"{problem}committed, are damaged")
-                is_damaged = True
+                slot.is_damaged = True
                 continue
             for index, record in zip(*found, strict=True):
                 name, position, count = decode_head(record)
@@ -163,13 +160,15 @@ class StageSlot:
                 else:
                     slot.parts.pop(name, None)
         slot.parts = {name: part for name, part in slot.parts.items() if part.count}
-        if is_damaged:  # it is unknown in which part: the client must stage all again
+        if slot.is_damaged and first_tick is None:
+            # It is unknown in which part: the client must stage all again.
             slot.parts = {}
         return slot, first_tick, parts
 
     def layout(self, parts: Sequence[str]) -> list[tuple[int, int]]:
         """The records of these parts, in order."""
-        return [record for name in parts for record in self.parts[name].records]
+        known = [self.parts[name] for name in parts if name in self.parts or not self.is_damaged]
+        return [record for part in known for record in part.records]
 
 
 TRANSACTIONS = "transactions"

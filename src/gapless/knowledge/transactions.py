@@ -41,9 +41,10 @@ from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Done, Refused
 from gapless.core.effects import NO_ROOM, Append, Chop, Delete, Effect, Persist, Put, Send, Write
-from gapless.core.errors import quoted
+from gapless.core.errors import StorageDamagedError, quoted
 from gapless.core.identity import Instant, ProducerName
 from gapless.core.ledger import is_proved, show_who
+from gapless.core.ticks import Span
 from gapless.core.transaction_messages import FORGOTTEN, ONCE, Committed, ProducerPosition
 from gapless.knowledge.batch import cut, fits, size_of
 from gapless.knowledge.receipts import STEP
@@ -62,7 +63,6 @@ from gapless.knowledge.stages import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.core.errors import StorageDamagedError
     from gapless.core.identity import ClientName, PubendName
     from gapless.core.store import Store
     from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
@@ -89,6 +89,7 @@ class Copy:
     count: int
     owner: str = ""
     request: tuple[ClientName, Commit] | None = None  # the commit to answer when it is durable
+    is_lost: bool = False  # what is not in the log yet cannot be read
     first_tick: int = 0
     done: int = 0  # events in the log
     skip: int = 0  # of them in the first record of `rest`
@@ -143,6 +144,9 @@ class PubendTransactions:
             slot, first_tick, parts = self.stages.committed_slot
             self.copy = Copy.of(slot.key, tuple(parts), slot)
             self.copy.first_tick = first_tick
+            whole = self.last[slot.key[0]][2]
+            if self.copy.count != whole:  # some of it is damaged, and nobody knows which
+                self.copy.is_lost, self.copy.count, self.copy.rest = True, whole, deque()
             self._retry_due = now
 
     def resume(self, logged: int) -> int:
@@ -344,6 +348,8 @@ class PubendTransactions:
                 writes.append(Put(self.owners_table, producer, self.copy.owner.encode()))
             writes += [Delete(self.producers, oldest) for oldest in self._outdated(producer)]
         copy, slot = self.copy, self.copy.slot
+        if copy.is_lost:
+            raise StorageDamagedError(f"staged events of {self.pubend!r} are damaged")
         self.is_writing = True
         copy.events = self._read(copy)
         first = copy.first_tick + copy.done * STEP
@@ -358,15 +364,25 @@ class PubendTransactions:
                 writes.append(Put(self.stages.facts, str(slot.number), fact))
         return tuple(writes)
 
-    def refuse_damaged(self, damage: StorageDamagedError) -> list[Effect]:
-        """Handle staged events that cannot be read. Before the commit, refuse it: the client must
-        stage again. After it, nobody could be told which events are missing: raise, which ends the
-        broker."""
+    def lose_rest(self) -> tuple[Span, tuple[Write, ...]] | None:
+        """Handle staged events that cannot be read, after the commit: what is not in the log yet is
+        lost. Returns its ticks, and the writes that end the stage; None before the commit."""
         copy = self.copy
         assert copy is not None
         assert copy.slot is not None
-        if copy.request is None:
-            raise damage
+        if copy.request is not None:
+            return None
+        self.is_writing, copy.is_lost = True, True
+        copy.ticks, copy.events = range(0), ()
+        span = Span(copy.first_tick + copy.done * STEP, self.end)
+        return span, self.stages.ending(copy.slot)
+
+    def refuse_damaged(self) -> list[Effect]:
+        """The same before the commit: refuse it. The client must stage again."""
+        copy = self.copy
+        assert copy is not None
+        assert copy.slot is not None
+        assert copy.request is not None
         self.is_writing, self.copy = False, None
         answer = refuse(*copy.request, "its staged events are damaged on the disk", retry=False)
         return [answer, Persist(self.stages.drop(copy.slot))]
@@ -385,7 +401,12 @@ class PubendTransactions:
         for index, _ in copy.rest:
             assert copy.slot is not None
             if copy.ahead[0] != index:
-                record = self.store.read(copy.slot.stream, index)
+                try:
+                    record = self.store.read(copy.slot.stream, index)
+                except StorageDamagedError:
+                    if events and copy.request is None:
+                        break  # what comes before it is whole
+                    raise
                 copy.ahead = index, decode_events(record)
             some = copy.ahead[1][skip:]
             if not fits(some, count_max - len(events), bytes_max - size):
@@ -413,7 +434,7 @@ class PubendTransactions:
         effects: list[Effect] = []
         if copy.request is not None:
             effects = self._committed(copy, *copy.request)
-        if copy.done == copy.count:
+        if copy.done == copy.count or copy.is_lost:
             self.copy = None
             if copy.slot is not None:
                 self.stages.drop(copy.slot)  # on disk that is done
@@ -489,7 +510,7 @@ class PubendTransactions:
         assert sum(len(ticks) for ticks, _ in self._untold_batches) < limit, "I3"
         if self.copy is not None:
             left = sum(count for _, count in self.copy.rest) - self.copy.skip
-            assert self.copy.done + left == self.copy.count
+            assert self.copy.done + left == self.copy.count or self.copy.is_lost
 
 
 def leftovers(pubend: PubendName, store: Store) -> list[Write]:

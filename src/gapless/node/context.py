@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gapless.core.errors import ProtocolError, WireError
 from gapless.node.config import Config
 from gapless.node.epoch import Epoch
 from gapless.node.parts import Parts
@@ -56,6 +57,14 @@ class EventEncoding:
     def check_events(self, events: EventBatch) -> None:
         """Raise `WireError` for a batch that a client may not publish."""
         (self.check or self.attributes_of)(events)
+
+    def check_received(self, events: EventBatch) -> None:
+        """Raise `ProtocolError` for a batch of another broker that no client can have published:
+        who matches it would fail later, when nobody knows whose it was."""
+        try:
+            self.check_events(events)
+        except WireError as error:
+            raise ProtocolError(f"an event of another broker: {error.problem}") from error
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import tomllib
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 from gapless.core.errors import UsageError
@@ -34,7 +35,7 @@ from gapless.core.ticks import PUBEND_COUNT_MAX
 from gapless.core.topic_messages import SERVICES, Service
 
 DEFAULT_LISTEN = "127.0.0.1:7117"
-OPTIONAL_ADDRESSES = ("advertise", "http", "mqtt", "mqtt_ws")
+OPTIONAL_TEXTS = ("advertise", "http", "mqtt", "mqtt_ws", "store")
 NAME_BYTES_MAX = 200
 FieldT = TypeVar("FieldT")
 
@@ -52,6 +53,15 @@ class BrokerEntry:
     mqtt: str | None = None
     mqtt_ws: str | None = None
     """Where its MQTT door listens, and where over WebSocket, if it has one."""
+    store: str | None = None
+    """The database that has its commits too, if that is not the network's; empty: none."""
+    standbys: tuple[str, ...] = ()
+    """Where others reach the processes that stand by for it, once one of them has its name."""
+
+    @property
+    def addresses(self) -> str:
+        """All that others may dial to reach it, with commas in between."""
+        return ",".join((self.advertise or self.listen, *self.standbys))
 
 
 @dataclass(frozen=True)
@@ -117,11 +127,19 @@ class Network:
     topics: tuple[Topic, ...] = ()
     name: str = "gapless"
     security: Any = None  # the `[security]` table, for `broker/security/policy.py`
+    store: str = ""
+    """The database that has the commits of all brokers too; empty: none."""
+    lease_s: float | None = None
+    """How long a standby waits for a silent holder; None: as long as it does by default."""
+    moved: tuple[tuple[BrokerName, BrokerName], ...] = ()
+    """Brokers that are no more, each with the broker that has its pubends now."""
     joins: bool = False
     """It is one broker that joins a network of others: they decide about topics."""
     _neighbours: dict[CellName, tuple[CellName, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        topics = tuple(map(self.placed_topic, self.topics))
+        object.__setattr__(self, "topics", topics)
         self._check_names()
         links: dict[CellName, set[CellName]] = {cell.name: set() for cell in self.cells}
         for cell in self.cells:
@@ -139,6 +157,9 @@ class Network:
                 f"from {self.cells[0].name!r} one reaches {len(reached)} cells"
             )
         self._check_hosts()
+        for gone, host in self.moved:
+            if gone in self.cell_of or host not in self.cell_of:
+                raise refuse(f"moved: {gone!r} is still there, or {host!r} is not")
 
     def _check_names(self) -> None:
         if not self.cells:
@@ -181,6 +202,16 @@ class Network:
                 if host not in self.cell_of or len(self.cell_of[host].brokers) > 1:
                     raise refuse(f"topic {topic.name!r}: {host!r} is no broker alone in its cell")
 
+        for broker in (each for cell in self.cells for each in cell.brokers):
+            if broker.standbys and not self.store_of(broker):
+                raise refuse(f"broker {broker.name!r} has standbys and no store")
+            if len({broker.listen, *broker.standbys}) <= len(broker.standbys):
+                raise refuse(f"the standbys of {broker.name!r} need addresses of their own")
+
+    def store_of(self, broker: BrokerEntry) -> str:
+        """The URL of the store of one broker; empty if it has none."""
+        return self.store if broker.store is None else broker.store
+
     def _reach(self, start: CellName) -> set[CellName]:
         reached, rest = {start}, [start]
         while rest:
@@ -206,6 +237,37 @@ class Network:
     def pubends(self) -> dict[PubendName, PubendEntry]:
         return {pubend.name: pubend for topic in self.topics for pubend in topic.pubends}
 
+    def placed(self, hosts: tuple[BrokerName, ...]) -> tuple[BrokerName, ...]:
+        """The brokers that have the pubends of these hosts now."""
+        now = dict(self.moved)
+        return tuple(now.get(host, host) for host in hosts) if now else hosts
+
+    def placed_topic(self, topic: Topic) -> Topic:
+        hosts = self.placed(topic.hosts)
+        return topic if hosts == topic.hosts else replace(topic, hosts=hosts)
+
+    @cached_property
+    def digest(self) -> int:
+        """A number that networks share which are the same but for addresses, limits and security.
+        Brokers with different ones do not speak to each other; never 0."""
+        cells = [
+            (each.name, [broker.name for broker in each.brokers], each.subscribers)
+            for each in sorted(self.cells, key=lambda each: each.name)
+        ]
+        links = sorted(self._neighbours.items())
+        topics = sorted((each.name, each.hosts, each.service) for each in self.topics)
+        text = repr((cells, links, topics, sorted(self.moved))).encode()
+        return int.from_bytes(blake2b(text, digest_size=7).digest(), "little") | 1
+
+    def without(self, cell: CellName) -> Network:
+        """The same network with one cell less, which hosts no pubend and links to one other."""
+        cells = tuple(
+            replace(each, links=tuple(other for other in each.links if other != cell))
+            for each in self.cells
+            if each.name != cell
+        )
+        return replace(self, cells=cells)
+
     def own(self) -> Network:
         """A copy for one broker, whose topics may change."""
         twin = copy(self)
@@ -215,6 +277,7 @@ class Network:
 
     def put_topic(self, topic: Topic) -> None:
         """Only of an own copy; `topics` stays what the network file says."""
+        topic = self.placed_topic(topic)
         self.topic[topic.name] = topic
         self.pubends.update((pubend.name, pubend) for pubend in topic.pubends)
 
@@ -298,12 +361,18 @@ def parse_network(text: str) -> Network:
         raise UsageError(f"the network file is not TOML: {error}", "Correct it there.") from None
     try:
         _only(read, "the file", "network", "cell", "topic", "security")
-        _only(read.get("network", {}), "[network]", "name")
+        whole = _only(
+            read.get("network", {}), "[network]", "name", "store", "lease_seconds", "moved"
+        )
+        lease, moved = whole.get("lease_seconds"), _field(whole, "moved", dict, {})
         return Network(
             cells=tuple(map(_cell, read.get("cell", []))),
             topics=tuple(map(_topic, read.get("topic", []))),
-            name=str(read.get("network", {}).get("name", "gapless")),
+            name=str(whole.get("name", "gapless")),
+            moved=tuple((BrokerName(old), BrokerName(str(new))) for old, new in moved.items()),
             security=read.get("security"),
+            store=_field(whole, "store", str, ""),
+            lease_s=None if lease is None else float(lease),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise refuse(f"a field is missing or of the wrong type: {error}") from None
@@ -333,10 +402,11 @@ def _cell(read: dict[str, Any]) -> Cell:
             BrokerEntry(
                 BrokerName(_field(b, "name", str)),
                 _field(b, "listen", str, DEFAULT_LISTEN),
-                **{each: _field(b, each, str) for each in OPTIONAL_ADDRESSES if each in b},
+                **{each: _field(b, each, str) for each in OPTIONAL_TEXTS if each in b},
+                standbys=tuple(map(str, _field(b, "standbys", list, []))),
             )
             for b in (
-                _only(each, "a broker", "name", "listen", *OPTIONAL_ADDRESSES)
+                _only(each, "a broker", "name", "listen", "standbys", *OPTIONAL_TEXTS)
                 for each in read["brokers"]
             )
         ),

@@ -48,7 +48,8 @@ from gapless.node.dispatch import Services
 from gapless.node.durable.service import PUBEND_KINDS, DurableService
 from gapless.node.epoch import EpochPersisted
 from gapless.node.parts import Parts
-from gapless.node.subscriptions.named_groups import is_feed
+from gapless.node.subscriptions.drain import is_mover
+from gapless.node.subscriptions.named_groups import is_feed, keep_inside
 from gapless.node.topics import Topics
 
 if TYPE_CHECKING:
@@ -164,7 +165,13 @@ class Node:
 
     def join(self, at: BrokerName, now: Instant) -> list[Effect]:
         """We are such a broker, and have a link to this broker of the network."""
+        self.topics.join(at)
         return self.services.join(at, self._time(now))
+
+    def drain(self, now: Instant) -> list[Effect]:
+        """Give all named subscriptions to other brokers, from now on."""
+        self.durable.drain.begin(self._time(now))
+        return self.fire(now)
 
     def leave(self, now: Instant) -> list[Effect]:
         """The driver is about to stop us: tell other brokers what they need not keep for us."""
@@ -196,19 +203,24 @@ class Node:
         return self._feed_groups(effects + self.services.settle(instant), instant)
 
     def _feed_groups(self, effects: list[Effect], now: Instant) -> list[Effect]:
-        """Hand groups what was sent to their feeds: they are clients inside of this broker."""
-        groups = self.durable.groups
-        while groups.is_used and any(
-            isinstance(each, Send) and is_feed(each.to) for each in effects
+        """Hand groups what was sent to their feeds: they are clients inside of this broker. So are
+        those that take subscriptions over."""
+        groups, drain = self.durable.groups, self.durable.drain
+        while (groups.is_used or drain.is_used) and any(
+            isinstance(each, Send) and (is_feed(each.to) or is_mover(each.to)) for each in effects
         ):
             rest: list[Effect] = []
             for each in effects:
                 if isinstance(each, Send) and is_feed(each.to):
                     rest += groups.receive(each.to, each.message, now)
+                elif isinstance(each, Send) and is_mover(each.to):
+                    if drain.is_over(each.message) and each.to in self.connections:
+                        rest += self.durable.unsubscribe(ClientName(each.to), 0, now)[:-1]
+                        rest += self._drop(ClientName(each.to), now)
                 else:
                     rest.append(each)
             effects = rest + self.services.settle(now)
-        return effects
+        return [keep_inside(each) for each in effects] if groups.is_used else effects
 
     # --- each message has one place -------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from gapless.knowledge.pubend import Pubend
 from gapless.knowledge.relay import Relay
 from gapless.knowledge.subend import Subend
 from gapless.node.delivery.subscribers import Subscribers
+from gapless.node.delivery.total_order import TotalOrder
 from gapless.node.directory.catalogue import Catalogue
 from gapless.node.directory.registry import Registry
 from gapless.node.groups.member_group import MemberGroup
@@ -33,6 +34,7 @@ class Parts:
     subend: type[Subend] = Subend
     merge: type[Merge] = Merge
     subscribers: type[Subscribers] = Subscribers
+    total_order: type[TotalOrder] = TotalOrder
     leaf: type[Leaf] = Leaf
     branch: type[Branch] = Branch
     sufficiency: type[Sufficiency] = Sufficiency

@@ -20,12 +20,12 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import HandOver, Nack, Propagated, Sideways
+from gapless.core.broker_messages import HandOver, Nack, Propagated, Sideways, TakeOver
 from gapless.core.effects import Effect, Send
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, Instant
 from gapless.core.messages import Ping, Pong
-from gapless.core.name_messages import NameAnswer, NameQuestion
+from gapless.core.name_messages import NameAnswer, NameQuestion, NamesQuestion, NamesTold
 from gapless.core.topic_messages import TopicQuestion
 
 if TYPE_CHECKING:
@@ -52,6 +52,10 @@ def key_of(message: Routed | Addressed) -> str:
             return message.topic
         case NameQuestion() | NameAnswer():
             return message.name
+        case NamesQuestion() | NamesTold():
+            return message.sender
+        case TakeOver():
+            return message.receiver
         case _:
             return message.pubend
 

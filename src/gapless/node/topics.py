@@ -71,6 +71,12 @@ class Topics:
         self.connections = connections
         self.services = services
         self.network = catalogue.network
+        self.joined_at: BrokerName | None = None
+        """Where this broker is linked to a network that it joined."""
+
+    def join(self, at: BrokerName) -> None:
+        """This broker is in no network file, and has a link to that one of the network."""
+        self.joined_at = at
 
     # --- what clients ask for -------------------------------------------------------------------
 
@@ -80,6 +86,8 @@ class Topics:
         message: CreateTopic | AlterTopic | DeleteTopic | TopicsQuery,
         now: Instant,
     ) -> list[Effect]:
+        if self.network.joins and not isinstance(message, TopicsQuery):
+            return self._to_network(client, message)
         match message:
             case AlterTopic():
                 return self.alter(client, message, now)
@@ -127,8 +135,8 @@ class Topics:
     def alter(self, client: ClientName, message: AlterTopic, now: Instant) -> list[Effect]:
         """Change the settings of a topic; every broker learns of it like of a new topic."""
         catalogue, name = self.catalogue, message.name
-        if name in catalogue.static or self.network.joins:
-            problem = f"topic {quoted(name)} is one of the network file, or of another network"
+        if name in catalogue.static:
+            problem = f"topic {quoted(name)} is one of the network file"
             return refuse(client, message, problem, "Change it there, and restart the brokers.")
         if catalogue.owner(name) not in (None, catalogue.name):
             return self._to_owner(client, message, name)
@@ -160,9 +168,6 @@ class Topics:
 
     def delete(self, client: ClientName, message: DeleteTopic, now: Instant) -> list[Effect]:
         catalogue, name = self.catalogue, message.name
-        if self.network.joins:
-            problem = "this broker joined a network, and decides about no topics"
-            return refuse(client, message, problem, "Ask a broker that is in the network file.")
         if name in catalogue.static:
             problem = f"topic {quoted(name)} is one of the network file"
             return refuse(client, message, problem, "Leave it out there, and restart the brokers.")
@@ -192,9 +197,6 @@ class Topics:
     def _problem(self, message: CreateTopic) -> tuple[str, str]:
         """What is wrong with the request, whoever decides, and the remedy."""
         name, hosts = message.name, message.hosts
-        if self.network.joins:
-            problem = "this broker joined a network, and decides about no topics"
-            return problem, "Ask a broker that is in the network file."
         has_streams = message.pubends != 1 or bool(hosts)
         is_kept = any(getattr(message, field) is not None for field in SETTINGS)
         if message.service != "durable" and (has_streams or is_kept):
@@ -224,6 +226,14 @@ class Topics:
         if message.service != "durable":
             return ()
         return message.hosts or choose_hosts(self.network, message.name, message.pubends)
+
+    def _to_network(self, client: ClientName, message: TopicChange) -> list[Effect]:
+        """We joined a network: the broker that we are linked to knows which one decides."""
+        problem = "this broker joined a network, and decides about no topics"
+        if self.joined_at is None:
+            remedy = "Try again when it has a link to the network."
+            return [Send(client, Refused(message.request, problem, remedy, retry=True))]
+        return refuse_elsewhere(client, message, problem, [self.joined_at])
 
     def _to_owner(self, client: ClientName, message: TopicChange, name: TopicName) -> list[Effect]:
         owner = self.catalogue.owner(name)
@@ -291,7 +301,7 @@ class Topics:
         if entry.ordered and entry.service != "multicast":
             return f"topic {name} is {entry.service}, and ordered"
         cells = self.network.cell_of
-        for host in entry.hosts:
+        for host in self.network.placed(entry.hosts):
             if host not in cells:
                 return f"{quoted(host)}, which is to host {name}, is unknown"
             if len(cells[host].brokers) > 1:
@@ -304,19 +314,19 @@ class Topics:
             if entry.name in self.catalogue.static:
                 continue
             old = self.network.topic.get(entry.name)
-            if old is not None and not entry.is_deleted and has_same_pubends(old, topic_of(entry)):
-                self.network.put_topic(topic_of(entry))
+            new = self.network.placed_topic(topic_of(entry))
+            if old is not None and not entry.is_deleted and has_same_pubends(old, new):
+                self.network.put_topic(new)
                 if old.service == "durable":  # topics of other services have no settings
-                    self.services[old.service].alter(topic_of(entry), now)
+                    self.services[old.service].alter(new, now)
                 continue
             if old is not None:
                 problem = f"topic {quoted(old.name)} was deleted"
                 effects += self.services[old.service].remove(old, problem, REMEDY, now)
                 self.network.drop_topic(old.name)
             if not entry.is_deleted:
-                topic = topic_of(entry)
-                self.network.put_topic(topic)
-                effects += self.services[topic.service].add(topic, now)
+                self.network.put_topic(new)
+                effects += self.services[new.service].add(new, now)
         return effects
 
 

@@ -26,6 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gapless.client.delivery import Gap
+from gapless.client.errors import RefusedError
 from gapless.core.errors import UsageError
 from gapless.pipelines.lake import HOUR_US, Lake, LakeWriter, slice_end
 from gapless.pipelines.lake_files import FileTask, PubendFiles
@@ -163,10 +164,12 @@ def _opened(log: TopicLog, lake: Lake) -> Iterator[tuple[LakeWriter, Client]]:
 
 def hold(client: Client, topic: str, name: str, token: Token) -> None:
     """The subscription exists, and has acknowledged all below the token and nothing else."""
-    start = token if len(token) else "earliest"
-    with client.subscribe(topic, name=name, start=start):
-        pass  # what comes is not taken, nor is silence, which would count as consumed
-    if len(token):
+    try:
+        client.acknowledge(name, token)
+    except RefusedError:  # there is none; or it is another's, which the broker says again
+        start = token if len(token) else "earliest"
+        with client.subscribe(topic, name=name, start=start):
+            pass  # what comes is not taken, nor is silence, which would count as consumed
         client.acknowledge(name, token)
 
 

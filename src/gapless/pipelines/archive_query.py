@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gapless.client.columns import SCHEMA
-from gapless.core.errors import StorageCorruptError, StorageError
+from gapless.core.errors import StorageCorruptError, StorageError, UsageError
 from gapless.core.token import Token
 from gapless.pipelines.archive import (
     ArchiveLimits,
@@ -45,6 +45,7 @@ from gapless.pipelines.lake import Lake, LakeWriter
 from gapless.pipelines.lake_files import FileTask, PubendFiles, WriteResult
 from gapless.pipelines.manifest import Coverage, Manifest
 from gapless.spark import register
+from gapless.spark.checkpoint import batch_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -214,14 +215,10 @@ def batch_range(checkpoint: Path, number: int) -> tuple[Token, Token]:
 
 
 def _offset(checkpoint: Path, number: int) -> Token:
-    """A file of Spark's offset log: its version, a line about the batch, a line for each log."""
     try:
-        version, _, offset = (checkpoint / "offsets" / str(number)).read_text("utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        version, offset = f"unknown: {error}", ""
-    if version != "v1":
+        return batch_end(checkpoint, number)
+    except UsageError as error:
         raise StorageCorruptError(
-            f"the checkpoint of the lake has no offset of batch {number} ({version})",
+            f"the checkpoint of the lake has no offset of batch {number}: {error.problem}",
             f"Remove the folder {CHECKPOINT}: the query then begins where the lake ends.",
-        )
-    return Token.from_json(offset)
+        ) from None

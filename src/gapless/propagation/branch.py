@@ -36,6 +36,7 @@ from gapless.core.outgoing import ToBroker, ToCell, ToSiblings
 from gapless.propagation.child import Child
 from gapless.propagation.condition import ConditionReader, show_all, show_removed
 from gapless.propagation.graph import ConjunctionGraph
+from gapless.propagation.joint_matcher import JointMatcher
 from gapless.propagation.vector import agrees, is_at_least, join, restrict, without_zeros
 
 if TYPE_CHECKING:
@@ -73,8 +74,10 @@ class Branch:
         self.upstream = upstream
         self.timing = timing
         self.graph = ConjunctionGraph()
+        self.joint = JointMatcher()
         self.children = {
-            cell: Child(cell, leaves, self.graph, timing) for cell, leaves in sorted(below.items())
+            cell: Child(cell, leaves, self.graph, self.joint, timing)
+            for cell, leaves in sorted(below.items())
         }
         self.leaves = frozenset(leaf for child in self.children.values() for leaf in child.leaves)
         self.vector: Vector = {}
@@ -268,6 +271,7 @@ class Branch:
 
     def check(self) -> None:
         self.graph.check()
+        self.joint.check()
         for child in self.children.values():
             child.check(self.vector)
             assert all(one in self.graph for one in child.conditions), "I1"

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from gapless.core.broker_messages import SubscriptionNack
 from gapless.core.identity import Instant
 from gapless.core.outgoing import ToCell
-from gapless.filters.matcher import Matcher
 from gapless.propagation.condition import show_conjunction
 from gapless.propagation.graph import CoverRelations
 from gapless.propagation.vector import is_at_least, join, restrict, without_zeros
@@ -36,17 +35,19 @@ if TYPE_CHECKING:
     from gapless.filters.normal import Conjunction
     from gapless.propagation.actions import Outgoing
     from gapless.propagation.graph import ConjunctionGraph
+    from gapless.propagation.joint_matcher import JointMatcher
     from gapless.propagation.timing import PropagationTiming
 
 
 class Child:
-    """One cell below. `graph` is the broker's own, over all of its children."""
+    """One cell below. `graph` and `joint` are the broker's own, over all of its children."""
 
     def __init__(
         self,
         cell: CellName,
         leaves: Iterable[str],
         graph: ConjunctionGraph,
+        joint: JointMatcher,
         timing: PropagationTiming,
     ) -> None:
         self.cell = cell
@@ -54,13 +55,13 @@ class Child:
         self.graph = graph
         self.timing = timing
         self.conditions: dict[Conjunction, str] = {}
-        self.matcher: Matcher[str] = Matcher()
+        self._joint = joint
         self.is_exact = True
         self.wanted_vector: Vector = {}
         self.deadline: Instant | None = None
 
     def matches(self, attributes: Mapping[str, Value]) -> bool:
-        return bool(self.matcher.match(attributes))
+        return bool(self._joint.passing(self.cell, [attributes]))
 
     # --- conditions -----------------------------------------------------------------------------
 
@@ -94,14 +95,14 @@ class Child:
             nearby.coverers.append(node)
         nearby.covered.extend(self.graph.covered(one))
         text = mine[one] = show_conjunction(one)
-        self.matcher.add(text, text)
+        self._joint.add(self.cell, text)
         self.graph.add(one, nearby=nearby)
         for node in nearby.covered:
             if node.conjunction in mine:
                 self._remove(node.conjunction)
 
     def _remove(self, one: Conjunction) -> None:
-        self.matcher.remove(self.conditions.pop(one))
+        self._joint.remove(self.cell, self.conditions.pop(one))
         self.graph.remove(one)
 
     # --- asking ---------------------------------------------------------------------------------

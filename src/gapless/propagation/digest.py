@@ -34,6 +34,9 @@ class Announcement(NamedTuple):
     base: int = 0
 
 
+NO_NEWS = Announcement(None)
+
+
 class KnownVector(NamedTuple):
     """The highest digest of a source, and its vector."""
 
@@ -52,7 +55,7 @@ class Announcer:
         told = self._told.setdefault(peer, {})
         before = told.get(source)
         if before is not None and before.digest >= known.digest:
-            return Announcement(None)
+            return NO_NEWS
         told[source] = known
         if before is None:
             return Announcement(known.vector)

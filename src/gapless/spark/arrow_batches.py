@@ -57,9 +57,9 @@ class ArrowBatches:
     def _arrow(self) -> Any:
         return to_arrow_schema(self.schema, timezone="UTC")
 
-    def batch(self, pubend: str, run: EventRun) -> Any:
+    def batch(self, topic: str, pubend: str, run: EventRun) -> Any:
         """A `pyarrow.RecordBatch` of these events, in order."""
-        rows = EventRows(self.options, pubend, run)
+        rows = EventRows(self.options, topic, pubend, run)
         corrupt = self.options.corrupt_column
         arrays = {
             field.name: rows.column(field, arrow.type)
@@ -86,8 +86,9 @@ class ArrowBatches:
 class EventRows:
     """The events of one batch, on the way to columns."""
 
-    def __init__(self, options: ReadOptions, pubend: str, run: EventRun) -> None:
+    def __init__(self, options: ReadOptions, topic: str, pubend: str, run: EventRun) -> None:
         self.options = options
+        self.topic = topic
         self.pubend = pubend
         self.run = run
         self.count = len(run)
@@ -183,7 +184,7 @@ def _as_text(values: Any) -> Any:
 
 
 MAKERS: dict[str, Callable[[EventRows], Any]] = {
-    "topic": lambda rows: pa.repeat(pa.scalar(rows.options.topic), rows.count),
+    "topic": lambda rows: pa.repeat(pa.scalar(rows.topic), rows.count),
     "pubend": lambda rows: pa.repeat(pa.scalar(rows.pubend), rows.count),
     "tick": lambda rows: places(rows.run)[0],
     "published": lambda rows: places(rows.run)[1],

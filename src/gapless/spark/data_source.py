@@ -6,11 +6,12 @@ are Spark's and must not change.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from gapless.spark.options import parse_shape
+from gapless.spark.options import CREDENTIALS, is_table, lowered, parse_shape
 from gapless.spark.reader import BatchReader
 from gapless.spark.schema import check_topic, default_schema
 from gapless.spark.stream_reader import StreamReader
@@ -24,6 +25,21 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+KEPT = "gapless"
+
+
+def keep_options(schema: StructType, options: dict[str, str]) -> None:
+    """Spark keeps the options of a table, and hands them to nobody who reads it; but it hands over
+    the columns. So the first column has the options, except secrets, in its metadata."""
+    known = {name: value for name, value in options.items() if name not in CREDENTIALS}
+    schema.fields[0].metadata = {KEPT: json.dumps(known)}
+
+
+def kept_options(schema: StructType) -> dict[str, str]:
+    """The options of the table that has these columns; none if it is no table."""
+    found = [each.metadata[KEPT] for each in schema if KEPT in (each.metadata or {})]
+    return dict(json.loads(found[0])) if found else {}
+
 
 class GaplessSource(DataSource):
     """`format("gapless")`."""
@@ -36,13 +52,16 @@ class GaplessSource(DataSource):
         """Spark asks when a query is made: what can be refused then is refused then."""
         options = parse_shape(self.options)
         check_topic(options)
-        return default_schema(options)
+        schema = default_schema(options)
+        if is_table(self.options):
+            keep_options(schema, lowered(self.options))
+        return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(self.options, schema)
+        return BatchReader(kept_options(schema) | dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        return StreamReader(self.options, schema)
+        return StreamReader(kept_options(schema) | dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from gapless.spark.writer import BatchWriter

@@ -12,6 +12,8 @@ Invariants
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
@@ -35,7 +37,7 @@ BOTH, STREAM, BATCH = "both", "streaming", "batch"
 KNOWN: dict[str, tuple[str, str]] = {
     name.lower(): (name, where)
     for where, names in {
-        BOTH: "url topic filter startingOffsets startingTimestamp failOnDataLoss gaps "
+        BOTH: "url topic topicPattern filter startingOffsets startingTimestamp failOnDataLoss gaps "
         "minPartitions mode columns columnNameOfCorruptRecord patienceSeconds "
         "attributesAs inferSchema rename token ca certificate key",
         STREAM: "subscription maxEventsPerTrigger maxOffsetsPerTrigger longPollMs idleSeconds "
@@ -47,6 +49,7 @@ KNOWN: dict[str, tuple[str, str]] = {
 CREDENTIALS = ("token", "ca", "certificate", "key")
 
 ONE_OF = (
+    ("topic", "topicPattern"),
     ("startingOffsets", "startingTimestamp"),
     ("endingOffsets", "endingTimestamp"),
     ("maxEventsPerTrigger", "maxOffsetsPerTrigger"),
@@ -71,7 +74,8 @@ class ShapeOptions:
     """
 
     url: str
-    topic: str
+    topics: tuple[str, ...] = ()
+    topic_pattern: str = ""
     condition: str = ""
     columns: tuple[str, ...] | None = None
     attributes_as: AttributesAs = "json"
@@ -79,6 +83,11 @@ class ShapeOptions:
     gaps: Gaps = "fail"
     corrupt_column: str = "_corrupt_record"
     credentials: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def topic(self) -> str:
+        """What is read, as the user has said it."""
+        return self.topic_pattern or ",".join(self.topics)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,13 +107,37 @@ class ReadOptions(ShapeOptions):
     patience_s: float = PATIENCE_S
 
 
+ENVIRONMENT = {"url": "GAPLESS_URL"}
+"""Options that the environment of a process may give: tables of Spark's catalogue give none."""
+
+
+def lowered(given: Mapping[str, str]) -> dict[str, str]:
+    """The options under lower-case names, with what the environment gives. When a table is made,
+    Spark gives its properties (provider, owner, …), and among them the options."""
+    known = {name: os.environ[each] for name, each in ENVIRONMENT.items() if os.environ.get(each)}
+    options = {key.lower(): value for key, value in given.items()}
+    if is_table(options):
+        options = {
+            name.removeprefix(OPTION): value
+            for name, value in options.items()
+            if name.startswith(OPTION)
+        }
+    return {**known, **options}
+
+
+OPTION = "option."
+
+
+def is_table(given: Mapping[str, str]) -> bool:
+    """Are these the properties of a table that is being made?"""
+    return "provider" in given
+
+
 def parse_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     """`UsageError` names what is unknown, missing, out of place, or of no sense."""
-    options = {key.lower(): value for key, value in given.items()}
+    options = lowered(given)
     _check_names(options, STREAM if is_stream else BATCH)
-    for name in ("url", "topic", *(["subscription"] if is_stream else [])):
-        if not options.get(name.lower()):
-            raise UsageError(_missing(name), f'Add .option("{name}", …).')
+    _check_needed(options, *(["subscription"] if is_stream else []))
     events_max = options.get("maxeventspertrigger", options.get("maxoffsetspertrigger"))
     pubends = options.get("pubends")
     return ReadOptions(
@@ -131,12 +164,26 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
 
 def parse_shape(given: Mapping[str, str]) -> ShapeOptions:
     """All that can be checked when a query is made, whether it will be a batch or a stream."""
-    options = {key.lower(): value for key, value in given.items()}
+    options = lowered(given)
     _check_names(options, None)
-    for name in ("url", "topic"):
-        if not options.get(name):
-            raise UsageError(_missing(name), f'Add .option("{name}", …).')
+    _check_needed(options)
     return ShapeOptions(**_shape(options))
+
+
+def _check_needed(options: Mapping[str, str], *more: str) -> None:
+    topic = "topicPattern" if "topicpattern" in options else "topic"
+    for name in ("url", topic, *more):
+        if not options.get(name.lower()):
+            raise UsageError(_missing(name), f'Add .option("{name}", …).')
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        problem = f"topicPattern={text!r} is no regular expression: {error}"
+        raise UsageError(problem, "Give one such as orders\\..*") from None
+    return text
 
 
 def _shape(options: Mapping[str, str]) -> dict[str, Any]:
@@ -145,7 +192,8 @@ def _shape(options: Mapping[str, str]) -> dict[str, Any]:
     Filter.parse(condition)
     return {
         "url": options["url"],
-        "topic": options["topic"],
+        "topics": _listed("topic", options["topic"]) if "topic" in options else (),
+        "topic_pattern": _pattern(options.get("topicpattern", "")),
         "condition": condition,
         "columns": None if columns is None else _listed("columns", columns),
         "attributes_as": _attributes_as(options),

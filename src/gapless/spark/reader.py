@@ -19,20 +19,21 @@ from gapless.spark.options import parse_options
 from gapless.spark.schema import check_schema
 from gapless.spark.slices import (
     Slice,
-    first_events,
+    find_cuts,
     open_client,
     plan,
     read_slice,
     resolve_end,
     resolve_start,
 )
+from gapless.spark.topics import find_topics, positions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
-    from gapless.spark.slices import Positions
+    from gapless.spark.topics import Positions
 
 
 class BatchReader(DataSourceReader):
@@ -46,14 +47,17 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
         with open_client(options) as client:
-            positions = client.positions(options.topic)
+            topics = find_topics(client, options)
+            positions = positions_of(client, topics)
             start = resolve_start(options.start or "earliest", positions, gaps=options.gaps)
             end = resolve_end(options.end, positions)
             if options.pubends is not None:
                 end = self._restricted(end, options.pubends, positions)
+            cuts = None
             if options.partitions_min > 1:
-                start = first_events(client, options, start, end)
-        return plan(start, end, options.partitions_min)
+                interval, parts = (start, end), options.partitions_min
+                cuts = find_cuts(client, topics, options.condition, interval, parts)
+        return plan(topics, start, end, cuts)
 
     def _restricted(self, end: Token, pubends: tuple[str, ...], positions: Positions) -> Token:
         """The others end before they begin."""

@@ -39,6 +39,7 @@ from gapless.client.range_reads import RangeBatch
 from gapless.core.errors import UsageError
 from gapless.spark.attribute_types import is_readable
 from gapless.spark.options import PATIENCE_S
+from gapless.spark.topics import find_topics, positions_of, topic_of
 
 if TYPE_CHECKING:
     from gapless.spark.options import ReadOptions, ShapeOptions
@@ -103,7 +104,8 @@ def check_topic(options: ShapeOptions) -> None:
     """An error if a broker says that there is no such topic. If none answers, the read tells."""
     try:
         with sync.connect(options.url, patience_s=CHECK_S, **options.credentials) as client:
-            client.positions(options.topic)
+            for topic in find_topics(client, options):
+                client.positions(topic)
     except LinkError:
         pass
 
@@ -115,9 +117,10 @@ def infer_attributes(options: ShapeOptions) -> list[StructField]:
     """
     counts: dict[str, Counter[type]] = {}
     with sync.connect(options.url, patience_s=PATIENCE_S, **options.credentials) as client:
-        for pubend in client.positions(options.topic):
+        topics = find_topics(client, options)
+        for pubend in positions_of(client, topics):
             for batch in client.read(
-                options.topic,
+                topic_of(pubend, topics),
                 options.condition,
                 pubends=[pubend],
                 limit=SAMPLE_EVENTS,

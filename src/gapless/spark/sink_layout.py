@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pyarrow as pa
 from pyspark.sql import types
@@ -33,7 +34,7 @@ from gapless.wire.columnar import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from gapless.spark.sink_options import SinkOptions
 
@@ -55,9 +56,14 @@ class SinkLayout:
     json: tuple[str, ...]
     topic: int | None
     default_topic: str
+    spread: int | None = None
+    """The column whose values say which rows go together, to one pubend."""
 
-    def encode(self, batch: Any) -> Iterator[tuple[str, list[bytes]]]:
-        """The events of a `RecordBatch`, by topic; in order within each."""
+    def encode(
+        self, batch: Any, lane_count: Callable[[str], int] = lambda _: 1
+    ) -> Iterator[tuple[str, int, list[bytes]]]:
+        """The events of a `RecordBatch`, by topic and lane; in order within each. The value of the
+        column `spread` picks one of so many lanes of the topic."""
         columns = EventColumns(
             batch.num_rows,
             {
@@ -68,8 +74,23 @@ class SinkLayout:
             self._bodies(batch),
         )
         events = list(encode_columns(columns))
+        hashes = None if self.spread is None else _hashes(batch.column(self.spread))
+        for topic, rows in self._by_topic(batch):
+            if hashes is None:
+                some = events if len(rows) == len(events) else [events[row] for row in rows]
+                yield topic, 0, some
+                continue
+            count = lane_count(topic)
+            lanes: list[list[bytes]] = [[] for _ in range(count)]
+            for row in rows:
+                lanes[hashes[row] % count].append(events[row])
+            for number, lane in enumerate(lanes):
+                yield topic, number, lane
+
+    def _by_topic(self, batch: Any) -> Iterator[tuple[str, Sequence[int]]]:
+        """The rows of each topic."""
         if self.topic is None:
-            yield self.default_topic, events
+            yield self.default_topic, range(batch.num_rows)
             return
         topics = batch.column(self.topic).dictionary_encode()
         if topics.null_count:
@@ -77,12 +98,9 @@ class SinkLayout:
                 "a row has no topic: its column topic is null", "Fill it, or give option topic."
             )
         names, indices = topics.dictionary.to_pylist(), topics.indices.to_pylist()
-        if len(names) == 1:
-            yield names[0], events
-            return
-        groups: list[list[bytes]] = [[] for _ in names]
-        for index, event in zip(indices, events, strict=True):
-            groups[index].append(event)
+        groups: list[list[int]] = [[] for _ in names]
+        for row, index in enumerate(indices):
+            groups[index].append(row)
         yield from zip(names, groups, strict=True)
 
     def _bodies(self, batch: Any) -> Any:
@@ -94,7 +112,12 @@ class SinkLayout:
 def lay_out(schema: types.StructType, options: SinkOptions) -> SinkLayout:
     """`UsageError` names the column that cannot be, or what is missing."""
     places = _places(schema)
-    for option, names in (("attributes", options.attributes or ()), ("rename", options.rename)):
+    spread = (options.spread_by,) if options.spread_by else ()
+    for option, names in (
+        ("attributes", options.attributes or ()),
+        ("rename", options.rename),
+        ("spreadBy", spread),
+    ):
         if unknown := [name for name in names if name not in places]:
             problem = f"option {option} names {unknown[0]!r}, and there is no such column"
             raise UsageError(problem, f"There are {', '.join(places)}.")
@@ -115,6 +138,7 @@ def lay_out(schema: types.StructType, options: SinkOptions) -> SinkLayout:
         json,
         topic,
         options.topic,
+        places[options.spread_by] if spread else None,
     )
 
 
@@ -196,6 +220,13 @@ def _check_maps(field: types.StructField) -> types.DataType:
             f"column {field.name!r} is {kind.simpleString()}, which attributes cannot be", REMEDY
         )
     return kind
+
+
+def _hashes(column: Any) -> list[int]:
+    """A number for each row, the same for equal values, in every process."""
+    values = column.dictionary_encode()
+    known = [crc32(repr(each).encode()) for each in values.dictionary.to_pylist()]
+    return [0 if index is None else known[index] for index in values.indices.to_pylist()]
 
 
 def _to_maps(column: Any, kind: types.DataType) -> Any:

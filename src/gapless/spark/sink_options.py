@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from gapless.core.errors import UsageError
-from gapless.spark.options import parse_rename
+from gapless.spark.options import lowered, parse_rename
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +22,7 @@ NAMES = (
     "topic",
     "attributes",
     "rename",
+    "spreadBy",
     "body",
     "txnAppId",
     "txnVersion",
@@ -45,6 +46,7 @@ class SinkOptions:
     topic: str = ""
     attributes: tuple[str, ...] | None = None
     rename: dict[str, str] = field(default_factory=dict)
+    spread_by: str = ""
     is_json: bool = False
     producer: str = ""
     transaction: int | None = None
@@ -61,7 +63,7 @@ def parse_sink_options(
             "published events cannot be overwritten",
             'Use outputMode("append"), or foreachBatch.' if is_stream else 'Use mode("append").',
         )
-    options = {key.lower(): value for key, value in given.items()}
+    options = lowered(given)
     _check_names(options)
     if not options.get("url"):
         raise UsageError("the option url is missing", 'Add .option("url", "gapless://host:7117").')
@@ -78,6 +80,7 @@ def parse_sink_options(
         topic=options.get("topic", ""),
         attributes=None if attributes is None else _listed(attributes),
         rename={column: name for name, column in parse_rename(options.get("rename", "")).items()},
+        spread_by=options.get("spreadby", ""),
         is_json=body == "json",
         producer=options.get("txnappid", ""),
         transaction=None if version is None else _whole("txnVersion", version, 0),

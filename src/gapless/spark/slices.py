@@ -2,10 +2,10 @@
 
 Theory of operation
     Where a read begins and ends may be said by name or by time; positions that the brokers give
-    make tokens of that. An interval is cut at the pubends, and each pubend's part into spans of
-    equal length, so that there are at least as many as are asked for. The cut depends on the two
-    tokens and that number alone: a batch that is read again after a crash is cut alike, or, with
-    another number, differently with the same rows.
+    make tokens of that. An interval is cut at the pubends. If more slices are asked for, brokers
+    count what matches, and each pubend's part is cut into slices of as many events. The cut depends
+    on the two tokens, the condition and that number alone: a batch that is read again after a crash
+    is cut alike, or, with another number, differently with the same rows.
     A task opens a connection of its own to the broker that has its slice, reads it step by step,
     and gathers what matches to batches of a good size: Spark pays for each batch, and a step in
     which little matches is small. While a batch is turned into columns, or Spark takes it, a thread
@@ -34,16 +34,19 @@ from gapless.client.errors import LostError
 from gapless.core.errors import UsageError
 from gapless.core.ticks import PUBEND_BITS
 from gapless.core.token import Token
+from gapless.spark.topics import topic_of
 from gapless.sync import connect
+from gapless.version import __version__
 from gapless.wire.buffers import keep_buffers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gapless.client.range_reads import RangeBatch
     from gapless.core.events import EventRun
     from gapless.spark.arrow_batches import ArrowBatches
     from gapless.spark.options import Gaps, Place, ReadOptions
+    from gapless.spark.topics import Positions
     from gapless.sync import Client
 
 BATCH_EVENTS = 10_000
@@ -56,16 +59,21 @@ STEPS_AHEAD = 3
 
 log = logging.getLogger(__name__)
 
-Positions = dict[str, tuple[int, int]]
-"""By pubend: from which tick on it can be read, and up to where it is settled."""
+STRIDE = 64
+"""Of this many events one place is told, to cut a read into slices. Where events are so few that
+such slices would differ, every place is told."""
+
+Interval = tuple[Token, Token]
 
 
 class Slice(InputPartition):
     """A span of one pubend, for one task."""
 
-    def __init__(self, pubend: str, low: int, high: int) -> None:
+    def __init__(self, topic: str, pubend: str, low: int, high: int) -> None:
         super().__init__((pubend, low, high))
+        self.topic = topic
         self.pubend = pubend
+        self.version = __version__
         self.low = low
         self.high = high
 
@@ -124,49 +132,75 @@ def _check_known(token: Token, positions: Mapping[str, object]) -> None:
         )
 
 
-def first_events(client: Client, options: ReadOptions, start: Token, end: Token) -> Token:
-    """`start`, moved on to the first event or gap of each pubend that is read: so slices of equal
-    length do not share out the time before a topic had events."""
-    firsts = dict(start)
-    for pubend, high in end:
-        if start.get(pubend) >= high:
+def find_cuts(
+    client: Client, topics: Sequence[str], condition: str, interval: Interval, parts: int
+) -> dict[str, list[int]]:
+    """By pubend that has events or gaps, the ticks at which to cut its part so that all slices have
+    about as many events, `parts` of them or more. Brokers send counts, and no events."""
+    start, end = interval
+    found = {
+        name: _count(client, topics, name, condition, (start.get(name), high), parts)
+        for name, high in end
+        if start.get(name) < high
+    }
+    total = sum(count for count, _ in found.values())
+    cuts: dict[str, list[int]] = {}
+    for name, (count, ticks) in found.items():
+        if not count:
             continue
-        firsts[pubend] = high
-        for item in client.read(
-            options.topic,
-            options.condition,
-            start=Token({pubend: start.get(pubend)}),
-            end=Token({pubend: high}),
+        slices = max(1, min(-(-parts * count // total), len(ticks)))
+        cuts[name] = [ticks[len(ticks) * k // slices - 1] + 1 for k in range(1, slices)]
+    return cuts
+
+
+def _count(
+    client: Client,
+    topics: Sequence[str],
+    pubend: str,
+    condition: str,
+    ticks: tuple[int, int],
+    parts: int,
+) -> tuple[int, list[int]]:
+    """How many events and gaps there are, and the ticks of some of them, at equal distances."""
+    for stride in (STRIDE, 1):
+        total, places = 0, list[int]()
+        for item in client.count(
+            topic_of(pubend, topics),
+            condition,
+            start=Token({pubend: ticks[0]}),
+            end=Token({pubend: ticks[1]}),
             pubends=[pubend],
-            limit=1,
-            gaps="yield",
+            stride=stride,
         ):
-            if isinstance(item, Gap) or len(item):
-                firsts[pubend] = item.span.start if isinstance(item, Gap) else item.ticks[0]
-                break
-    return Token(firsts)
+            total += 1 if isinstance(item, Gap) else item.count
+            places += [item.span.start] if isinstance(item, Gap) else item.ticks
+        if len(places) >= STRIDE * parts:
+            break
+    return total, places
 
 
-def plan(start: Token, end: Token, partitions_min: int) -> list[Slice]:
-    """The interval in slices, by pubend and tick."""
-    spans = [(name, start.get(name), high) for name, high in end if start.get(name) < high]
-    total = sum(high - low for _, low, high in spans)
+def plan(
+    topics: Sequence[str], start: Token, end: Token, cuts: Mapping[str, Sequence[int]] | None = None
+) -> list[Slice]:
+    """The interval in slices, by pubend and tick. With `cuts`, pubends that are not in them have
+    nothing that is read."""
     slices: list[Slice] = []
-    for name, low, high in spans:
-        count = max(1, -(-partitions_min * (high - low) // total))
-        count = min(count, high - low)
-        edges = [low + (high - low) * k // count for k in range(count + 1)]
-        slices += [Slice(name, *edge) for edge in pairwise(edges)]
+    for name, high in end:
+        low = start.get(name)
+        if low < high and (cuts is None or name in cuts):
+            edges = [low, *(cuts or {}).get(name, ()), high]
+            topic = topic_of(name, topics)
+            slices += [Slice(topic, name, *edge) for edge in pairwise(edges) if edge[0] < edge[1]]
     return slices
 
 
 # --- reading a slice ------------------------------------------------------------------------------
 
 
-def open_client(options: ReadOptions) -> Client:
+def open_client(options: ReadOptions, patience_s: float | None = None) -> Client:
     """A connection as the options say, for a `with`."""
     credentials: Any = options.credentials
-    return connect(options.url, patience_s=options.patience_s, **credentials)
+    return connect(options.url, patience_s=patience_s or options.patience_s, **credentials)
 
 
 def read_slice(
@@ -174,6 +208,9 @@ def read_slice(
 ) -> Iterator[Any]:
     """Arrow batches of everything that matches in the slice. `from_oldest`: it begins with what is
     kept when it is read, and what is before that is not lost."""
+    if part.version != __version__:
+        problem = f"the driver has gapless {part.version}, and this worker {__version__}"
+        raise UsageError(problem, "Install, or ship, the same version everywhere.")
     keep_buffers()
     runs: list[EventRun] = []
     count = size = 0
@@ -183,19 +220,19 @@ def read_slice(
             count += len(item)
             size += len(item.run.data)
         if count and (isinstance(item, Gap) or count >= BATCH_EVENTS or size >= BATCH_BYTES):
-            yield batches.batch(part.pubend, join_runs(runs))
+            yield batches.batch(part.topic, part.pubend, join_runs(runs))
             runs, count, size = [], 0, 0
         if isinstance(item, Gap) and not (from_oldest and item.span.start == part.low):
             yield from _lost(item, batches, options)
     if count:
-        yield batches.batch(part.pubend, join_runs(runs))
+        yield batches.batch(part.topic, part.pubend, join_runs(runs))
 
 
 def _steps(part: Slice, options: ReadOptions) -> Iterator[RangeBatch | Gap]:
     """What the broker answers, the next ones asked for before this one is taken."""
     with open_client(options) as client, ThreadPoolExecutor(1) as ahead:
         steps = client.read(
-            options.topic,
+            part.topic,
             options.condition,
             start=Token({part.pubend: part.low}),
             end=Token({part.pubend: part.high}),

@@ -8,6 +8,8 @@ Theory of operation
     committed before changes nothing, however its rows are split this time.
     A transaction belongs to one topic. Rows for several are one transaction in each, under the same
     number: each is all or nothing by itself, and a batch that is done again completes the rest.
+    The name of a producer picks the pubend. With `spreadBy` each pubend of a topic gets a producer
+    of its own (`lane_name`), and a transaction; which one a row is in depends on its value alone.
 
 Invariants
     I1  a part's name is used once: attempts of one number may coincide over restarts of the driver
@@ -16,10 +18,13 @@ Invariants
 
 from __future__ import annotations
 
+import itertools
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+from zlib import crc32
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -43,12 +48,13 @@ ABORT_PATIENCE_S = 2.0
 
 @dataclass
 class StagedPartition(WriterCommitMessage):
-    """What one attempt of a task has staged: by topic, its part and how many events that has."""
+    """What one attempt of a task has staged: by topic and producer, its part and how many events
+    that has."""
 
     producer: str
     transaction: int
     partition: int
-    parts: dict[str, tuple[str, int]] = field(default_factory=dict)
+    parts: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
 
 
 def stage(
@@ -61,44 +67,74 @@ def stage(
     """Stage all rows of a partition; durable when it returns."""
     keep_buffers()
     part = f"{staged.partition}.{attempt}.{uuid4().hex}"
-    stagers: dict[str, sync.Stager] = {}
+    stagers: dict[tuple[str, str], sync.Stager] = {}
     with ExitStack() as stack:
-        client: sync.Client | None = None
+        lanes = Lanes(options, staged.producer, stack)
         for batch in batches:
-            for topic, events in layout.encode(batch):
+            for topic, lane, events in layout.encode(batch, lanes.count):
                 if not events:
                     continue
-                client = client or stack.enter_context(_connect(options, options.patience_s))
-                if topic not in stagers:
+                producer = lanes.of(topic)[lane]
+                key = topic, producer
+                if key not in stagers:
                     if len(stagers) >= TOPICS_MAX:
                         raise UsageError(
                             f"one partition has rows for more than {TOPICS_MAX} topics",
                             'Partition by topic: df.repartition("topic").',
                         )
-                    stagers[topic] = stack.enter_context(
-                        client.stage(
-                            topic, producer=staged.producer, id=staged.transaction, part=part
+                    stagers[key] = stack.enter_context(
+                        lanes.client.stage(
+                            topic, producer=producer, id=staged.transaction, part=part
                         )
                     )
-                stagers[topic].send_encoded(events)
-    staged.parts = {topic: (part, stager.count) for topic, stager in stagers.items()}
+                stagers[key].send_encoded(events)
+    staged.parts = {key: (part, stager.count) for key, stager in stagers.items()}
     return staged
 
 
-def commit(options: SinkOptions, messages: Sequence[Any]) -> dict[str, CommitReceipt]:
-    """Publish what was staged, topic by topic; by topic what came of it."""
-    parts: dict[str, dict[str, int]] = {}
+class Lanes:
+    """The producers that the rows of each topic are spread over: one, or one for each pubend."""
+
+    def __init__(self, options: SinkOptions, producer: str, stack: ExitStack) -> None:
+        self._options, self._producer, self._stack = options, producer, stack
+        self._names: dict[str, list[str]] = {}
+
+    @cached_property
+    def client(self) -> sync.Client:
+        """Connected when there is a row."""
+        return self._stack.enter_context(_connect(self._options, self._options.patience_s))
+
+    def of(self, topic: str) -> list[str]:
+        if topic not in self._names:
+            count = len(self.client.positions(topic)) if self._options.spread_by else 0
+            names = [lane_name(self._producer, lane, count) for lane in range(count)]
+            self._names[topic] = names or [self._producer]
+        return self._names[topic]
+
+    def count(self, topic: str) -> int:
+        return len(self.of(topic))
+
+
+def lane_name(producer: str, lane: int, count: int) -> str:
+    """A producer whose name picks the pubend number `lane` of `count`."""
+    names = (f"{producer}/{lane}.{number}" for number in itertools.count())
+    return next(name for name in names if crc32(name.encode()) % count == lane)
+
+
+def commit(options: SinkOptions, messages: Sequence[Any]) -> dict[tuple[str, str], CommitReceipt]:
+    """Publish what was staged, topic by topic; by topic and producer what came of it."""
+    parts: dict[tuple[str, str], dict[str, int]] = {}
     done = sorted((each for each in messages if each is not None), key=lambda each: each.partition)
     for message in done:
-        for topic, (part, count) in message.parts.items():
-            parts.setdefault(topic, {})[part] = count
+        for key, (part, count) in message.parts.items():
+            parts.setdefault(key, {})[part] = count
     if not parts:
         return {}
-    producer, number = done[0].producer, done[0].transaction
+    number = done[0].transaction
     with _connect(options, options.patience_s) as client:
         return {
-            topic: client.commit(topic, producer=producer, id=number, parts=named)
-            for topic, named in sorted(parts.items())
+            (topic, producer): client.commit(topic, producer=producer, id=number, parts=named)
+            for (topic, producer), named in sorted(parts.items())
         }
 
 
@@ -109,9 +145,8 @@ def abort(options: SinkOptions, messages: Sequence[Any]) -> None:
         return
     try:
         with _connect(options, min(options.patience_s, ABORT_PATIENCE_S)) as client:
-            for message, topic, (part, _) in left:
-                name = {"producer": message.producer, "id": message.transaction}
-                client.abort(topic, part=part, **name)
+            for message, (topic, producer), (part, _) in left:
+                client.abort(topic, part=part, producer=producer, id=message.transaction)
     except GaplessError:
         pass  # it expires, and the reason why this is aborted is what Spark has to report
 

@@ -5,6 +5,10 @@ Theory of operation
     from the brokers that have them. So nothing is ever delivered to the subscription: it is made,
     or found, when a query begins, left at once, and acknowledged by name. An offset is a token, and
     a batch is what lies between two of them: reading it again gives the same events.
+    Two queries must not share a subscription: each would acknowledge what the other has not read.
+    So a run leases it (`subscription_lease`) before it reads anything. The offset names the query,
+    for Spark tells a source neither its checkpoint nor its id: so a run that goes on from a
+    checkpoint takes the lease of the run before it, and any other is refused.
     Spark calls `latestOffset` with the end of the last batch that it has committed, also after the
     last batch of all (its `commit` lags by one and never comes for the last). The batch before that
     one is acknowledged there: the last batch stays readable, for a checkpoint may come back one
@@ -18,6 +22,7 @@ Invariants
     I2  an offset never passes what is settled: what a batch holds never changes
     I3  a subscription that was ended meanwhile is made again where the query stands; what was
         released in between is told by the read itself
+    I4  a host that is silent holds up its own pubends and no others (`topics`)
 
 Deviation: with `asyncProgressTrackingEnabled` I1 does not hold, so do not use it.
 """
@@ -36,15 +41,15 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from gapless.client.errors import RefusedError
 from gapless.client.telemetry import start_batch
 from gapless.core.token import Token
-from gapless.filters.filter import Filter
 from gapless.spark.arrow_batches import ArrowBatches
 from gapless.spark.batch_ends import BatchEnds
 from gapless.spark.options import parse_options
 from gapless.spark.schema import check_schema
-from gapless.spark.slices import Slice, open_client, plan, read_slice, resolve_start
+from gapless.spark.slices import Slice, find_cuts, open_client, plan, read_slice, resolve_start
+from gapless.spark.subscription_lease import SubscriptionLease, token_of
+from gapless.spark.topics import ANSWER_S, LOOK_S, HostPolls, find_topics, positions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -53,15 +58,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from gapless.client.subscription_options import Start
+    from gapless.spark.subscription_lease import Offset
     from gapless.sync import Client
 
 POLL_S = 0.05
 """How often brokers are asked whether there is something new, while `latestOffset` waits."""
-
-CONTACT_S = 20.0
-"""How often a query that has nothing to acknowledge tells the broker that it runs."""
-
-Offset = dict[str, int]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -74,15 +75,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._begin()
 
     def _begin(self) -> None:
-        self._open: Client | None = None
+        self._clients: list[Client] = []  # with all patience, and with little
+        self._topics: tuple[str, ...] = ()
+        self._looked_s = 0.0  # for topics
         self._initial: Offset | None = None
-        self._is_held = False  # is the subscription there?
+        self._lease = SubscriptionLease(self.options)
         self._last_commit: Token | None = None  # as far as Spark has told
-        self._ends = BatchEnds(self.options)
+        self._hosts = HostPolls(self.options)
+        self._ends = BatchEnds(self.options, self._hosts.is_silent)
         self._target: Token | None = None  # with a trigger that ends: where
         self._latest = Token()
         self._moved_s = time.monotonic()
-        self._contact_s = self._moved_s
         self._span: Span | None = None  # of the batch that is read, where somebody traces
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,12 +105,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 start: Start = datetime.fromtimestamp(place / 1e6, UTC)
             else:
                 start = place or "latest"
-            token = self._hold(start)
+            token = self._lease.begin(self._client, self._find_topics(), start)
             if place is not None:  # it counts also if the subscription was there before
-                positions = self._client.positions(self.options.topic)
+                positions = positions_of(self._client, self._topics)
                 token = resolve_start(place, positions, gaps=self.options.gaps)
                 token = Token({name: max(tick, 1) for name, tick in token})
-            self._initial = dict(token)
+            self._initial = self._lease.offset(token)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
@@ -115,44 +118,57 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-        self._target = self._settled()
+        positions = positions_of(self._client, self._find_topics())  # with patience: from all hosts
+        self._target = Token({name: high for name, (_, high) in positions.items()})
 
     def latestOffset(  # noqa: N802 - Spark's
         self, start: Offset, limit: ReadLimit
     ) -> Offset:
         """Acknowledge `start`, then wait a little for what is new."""
-        token = Token(start)
-        self._acknowledge(token)
+        token = token_of(start)
+        self._acknowledge(start, token)
         events_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         deadline_s = time.monotonic() + self.options.long_poll_ms / 1e3
         while True:
             settled = self._target or self._settled()
-            end = self._ends.advance(self._client, token, settled, events_max)
+            end = self._ends.advance(self._poller, self._topics, token, settled, events_max)
             now_s = time.monotonic()
             if end == token and (self._target or now_s >= self._moved_s + self.options.idle_s):
                 end = token.join(settled)
             if end != token or now_s >= deadline_s:
                 break
             time.sleep(POLL_S)
-        if end != token:
-            self._moved_s = now_s
-        return dict(end)
+        if end == token:
+            return start
+        self._moved_s = now_s
+        return self._lease.offset(end)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's
         """For Spark's progress reports: what is settled, as far as we know."""
         return dict(self._latest) or None
 
     def _settled(self) -> Token:
-        positions = self._client.positions(self.options.topic)
-        self._latest = Token({name: high for name, (_, high) in positions.items()})
-        return self._latest
+        settled = self._hosts.settled(self._poller, self._find_topics())
+        self._latest = self._latest.join(settled)
+        return settled
+
+    def _find_topics(self) -> tuple[str, ...]:
+        """The topics, looked for again now and then if they are given by a pattern."""
+        is_due = self.options.topic_pattern and time.monotonic() >= self._looked_s + LOOK_S
+        if not self._topics or is_due:
+            self._topics = find_topics(self._client, self.options)
+            self._looked_s = time.monotonic()
+        return self._topics
 
     # --- what -----------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         self._span = start_batch(self.options.topic, self.options.subscription)
-        begin = self._ends.without_silence(Token(start))
-        return plan(begin, Token(end), self.options.partitions_min)
+        begin, goal = self._ends.without_silence(token_of(start)), token_of(end)
+        topics, cuts, parts = self._find_topics(), None, self.options.partitions_min
+        if parts > 1:
+            cuts = find_cuts(self._client, topics, self.options.condition, (begin, goal), parts)
+        return plan(topics, begin, goal, cuts)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if isinstance(partition, Slice):
@@ -162,42 +178,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _client(self) -> Client:
-        if self._open is None:
-            self._open = open_client(self.options).__enter__()
-        return self._open
+        return self._connected()[0]
 
-    def _hold(self, start: Start) -> Token:
-        """See to it that the subscription exists; where it stands.
+    @property
+    def _poller(self) -> Client:
+        return self._connected()[1]
 
-        The broker compares conditions as texts: one that is spelt differently is tried as well.
-        """
-        given = self.options.condition
-        try:
-            return self._subscribe(str(Filter.parse(given)), start)
-        except RefusedError:
-            return self._subscribe(given, start)
+    def _connected(self) -> list[Client]:
+        if not self._clients:
+            patiences = self.options.patience_s, min(ANSWER_S, self.options.patience_s)
+            self._clients = [open_client(self.options, each).__enter__() for each in patiences]
+        return self._clients
 
-    def _subscribe(self, condition: str, start: Start) -> Token:
-        name, topic = self.options.subscription, self.options.topic
-        with self._client.subscribe(topic, condition, name=name, start=start) as subscription:
-            self._is_held = True
-            return subscription.token
-
-    def _acknowledge(self, token: Token) -> None:
-        if not self._is_held:
-            self._hold(token)
-        is_due = time.monotonic() >= self._contact_s + CONTACT_S
-        if token != self._last_commit or is_due:
+    def _acknowledge(self, start: Offset, token: Token) -> None:
+        """Say what Spark has committed; the last batch only when there is another one."""
+        self._lease.hold(self._client, self._find_topics(), start)
+        if token != self._last_commit:
             done = self._last_commit if self.options.keeps_last_batch else token
-            if token == self._last_commit:
-                done = Token()  # nothing new: it only says that the query runs
-            try:
-                if done is not None:
-                    self._client.acknowledge(self.options.subscription, done)
-                    self._contact_s = time.monotonic()
-            except RefusedError:  # somebody has ended it
-                self._hold(done or token)
             self._last_commit = token
+            if done is not None:
+                self._lease.acknowledge(self._client, done)
             if self._span is not None:
                 self._span.end()
 
@@ -205,6 +205,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: `latestOffset` has said so already, and says so also after the last batch."""
 
     def stop(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        self._lease.stop()
+        for client in self._clients:
+            client.close()
+        self._clients = []

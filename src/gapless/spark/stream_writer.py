@@ -56,7 +56,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """On the driver: publish."""
-        for topic, receipt in commit(self.options, messages).items():
+        for (topic, _), receipt in commit(self.options, messages).items():
             if receipt.first_tick == FORGOTTEN:
                 raise UsageError(
                     f"batch {batchId} is older than the last that this query has published to "

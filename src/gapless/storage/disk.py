@@ -18,7 +18,6 @@ from __future__ import annotations
 import sys
 import threading
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -42,7 +41,7 @@ from gapless.storage.volume import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gapless.core.effects import Put, Write
+    from gapless.core.effects import Write
     from gapless.core.errors import StorageDamagedError
     from gapless.core.store import RecordRun
 
@@ -52,13 +51,8 @@ SEGMENT_BYTES = 16 << 20
 class Mirror(Protocol):
     """A second place for commits, which has each of them first (`replica`)."""
 
-    @property
-    def stamp(self) -> Put:
-        """A fact that the volume writes beside the next commit."""
-        ...
-
-    def append(self, writes: Sequence[Write]) -> None:
-        """Return when the second place has them; if this raises, the volume writes nothing."""
+    def commit_each(self, commits: Sequence[Sequence[Write]]) -> list[StorageError | None]:
+        """Return when the second place has them, and the volume too."""
         ...
 
 
@@ -76,7 +70,7 @@ class DiskVolume:
         assert sys.byteorder == "little", "the format is little-endian and read in place"
         self.limits = limits or VolumeLimits()
         self._statistics = Statistics()
-        self._committing = threading.Lock()
+        self._committing = threading.RLock()
         sync = sync or Sync()
         try:
             self._folder = Folder(Path(path), sync)
@@ -111,23 +105,46 @@ class DiskVolume:
             raise error
 
     def commit_each(self, commits: Sequence[Sequence[Write]]) -> list[StorageError | None]:
+        if self.mirror is not None:
+            return self.mirror.commit_each(commits)
         with self._committing:
-            self._check_open()
-            draft = Draft(self._state.facts, self.limits)
-            verdicts = draft.add_each(commits)
+            draft, verdicts = self.draft(commits)
             if draft.writes:
-                self._commit(draft)
-                self._statistics.commits += 1
+                self.write(draft.writes, grows=draft.grows)
             return verdicts
 
-    def _commit(self, draft: Draft) -> None:
-        writes, mirror = draft.writes, self.mirror
-        if mirror is None:
-            self._journal.commit(writes, grows=draft.grows)
-        else:
-            stamped = [*writes, mirror.stamp]
-            first = partial(mirror.append, writes)
-            self._journal.commit(stamped, grows=draft.grows, first=first)
+    # --- writing in steps, for a mirror ----------------------------------------------------------
+
+    def draft(
+        self,
+        commits: Sequence[Sequence[Write]],
+        ahead: Mapping[str, Bounds] | None = None,
+        fact_bytes: int = 0,
+    ) -> tuple[Draft, list[StorageError | None]]:
+        """Those of the commits that may be written, and for each its error or None. `ahead`,
+        `fact_bytes`: of earlier drafts that are not written yet."""
+        with self._committing:
+            self._check_open()
+            draft = Draft(self._state.facts, self.limits, ahead, fact_bytes)
+            return draft, draft.add_each(commits)
+
+    def has_room(self, frame_bytes: int, *, grows: bool) -> bool:
+        """Does the newest segment take so much?"""
+        with self._committing:
+            return self._journal.fits(frame_bytes, grows=grows)
+
+    def make_room(self, frame_bytes: int, *, grows: bool) -> None:
+        """Start a segment that takes so much; `StorageFullError` if there is no room for it."""
+        with self._committing:
+            self._check_open()
+            self._journal.make_segment(frame_bytes, grows=grows)
+
+    def write(self, writes: Sequence[Write], *, grows: bool = False) -> None:
+        """Make the writes of drafts durable and visible, with one sync."""
+        with self._committing:
+            self._check_open()
+            self._journal.commit(writes, grows=grows)
+            self._statistics.commits += 1
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -198,6 +215,13 @@ class DiskVolume:
         self._check_readable()
         with self._reading:
             return dict(sorted(self._state.facts.tables.get(table, {}).items()))
+
+    def snapshot(self) -> tuple[dict[str, dict[str, bytes]], dict[str, Bounds]]:
+        """All facts by table, and the bounds of all streams, at one instant between commits."""
+        self._check_readable()
+        with self._committing, self._reading:
+            facts = self._state.facts
+            return {name: dict(each) for name, each in facts.tables.items()}, dict(facts.bounds)
 
     # --- the volume itself ---------------------------------------------------------------------
 

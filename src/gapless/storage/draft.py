@@ -20,10 +20,15 @@ from gapless.core.ticks import TICK_MAX
 from gapless.storage.volume import NO_BOUNDS, Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gapless.core.effects import Write
     from gapless.storage.volume import VolumeLimits
+
+FRAME_OVERHEAD_BYTES = 1024
+WRITE_OVERHEAD_BYTES = 64
+RECORD_OVERHEAD_BYTES = 24
+"""On the disk, beside what is written itself; not less than what `frame` takes."""
 
 
 class Facts:
@@ -82,13 +87,25 @@ def chopped(bounds: Bounds, index: int) -> Bounds:
 class Draft:
     """The writes of one commit, each checked against what will be there before it."""
 
-    __slots__ = ("_bounds", "_facts", "_limits", "_table_bytes", "bytes", "grows", "writes")
+    __slots__ = (
+        "_ahead", "_bounds", "_facts", "_limits", "_table_bytes", "bytes", "fact_bytes", "grows",
+        "writes",
+    )  # fmt: skip
 
-    def __init__(self, facts: Facts, limits: VolumeLimits) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        limits: VolumeLimits,
+        ahead: Mapping[str, Bounds] | None = None,
+        fact_bytes: int = 0,
+    ) -> None:
+        """`ahead`, `fact_bytes`: what earlier drafts change that are not in `facts` yet."""
         self._facts = facts
         self._limits = limits
+        self._ahead = ahead or {}
         self._bounds: dict[str, Bounds] = {}
-        self._table_bytes = facts.table_bytes
+        self._table_bytes = facts.table_bytes + fact_bytes
+        self.fact_bytes = 0
         self.writes: list[Write] = []
         self.bytes = 0
         self.grows = False  # does it hold anything but chops and deletes?
@@ -136,12 +153,27 @@ class Draft:
         self._check_room(size + fact_bytes, fact_bytes)
         self._bounds.update(bounds)
         self._table_bytes += fact_bytes
+        self.fact_bytes += fact_bytes
         self.bytes += size + fact_bytes
         self.grows = self.grows or grows
         self.writes.extend(writes)
 
     def _bounds_of(self, stream: str) -> Bounds:
-        return self._bounds.get(stream) or self._facts.bounds.get(stream, NO_BOUNDS)
+        found = self._bounds.get(stream) or self._ahead.get(stream)
+        return found or self._facts.bounds.get(stream, NO_BOUNDS)
+
+    @property
+    def frame_bytes(self) -> int:
+        """At most so much it takes on the disk."""
+        size = self.bytes + FRAME_OVERHEAD_BYTES + WRITE_OVERHEAD_BYTES * len(self.writes)
+        for write in self.writes:
+            match write:
+                case Append(stream, indices, _):
+                    size += 4 * len(stream) + RECORD_OVERHEAD_BYTES * len(indices)
+                case Chop(name, _) | Put(name, _, _) | Delete(name, _):
+                    size += 4 * len(name)
+                    size += 0 if isinstance(write, Chop) else 4 * len(write.key)
+        return size
 
     def _check_name(self, name: str, what: str) -> None:
         try:

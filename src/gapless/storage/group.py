@@ -31,7 +31,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gapless.core.effects import Append, Put
 from gapless.core.errors import StorageError, StorageFullError, StorageRefusedError
@@ -62,14 +62,33 @@ def size_of(writes: Sequence[Write]) -> int:
     return size
 
 
+class CommitPipeline(Protocol):
+    """Where several groups may be under way."""
+
+    def begin_each(self, commits: Sequence[Commit]) -> None:
+        """Take a group, as soon as it may begin."""
+        ...
+
+    def wait_idle(self) -> None:
+        """Until the outcome of each was told."""
+        ...
+
+
 class GroupCommit:
     """Commits to a volume on behalf of many writers. See the module docstring."""
 
     def __init__(
-        self, volume: Volume, *, waiting_max: int = 10_000, waiting_bytes_max: int | None = 64 << 20
+        self,
+        volume: Volume,
+        *,
+        waiting_max: int = 10_000,
+        waiting_bytes_max: int | None = 64 << 20,
+        pipeline: CommitPipeline | None = None,
     ) -> None:
-        """`waiting_bytes_max` None: the callers bound the bytes in the queue."""
+        """`waiting_bytes_max` None: the callers bound the bytes in the queue. `pipeline`: takes a
+        group before the one before it is durable, and tells its outcomes itself."""
         self._volume = volume
+        self._pipeline = pipeline
         self._waiting_max = waiting_max
         self._waiting_bytes_max = waiting_bytes_max
         self._waiting: deque[Commit] = deque()
@@ -144,9 +163,14 @@ class GroupCommit:
 
     def _run(self) -> None:
         while group := self._take():
+            if self._pipeline is not None:
+                self._pipeline.begin_each(group)
+                continue
             verdicts = self._commit([writes for writes, _ in group])
             for (_, tell), error in zip(group, verdicts, strict=True):
                 tell(error)
+        if self._pipeline is not None:
+            self._pipeline.wait_idle()
 
     def _take(self) -> list[Commit]:
         """The queued commits that fit one commit of the volume; empty when closed and drained."""

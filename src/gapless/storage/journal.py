@@ -50,7 +50,7 @@ from gapless.storage.segment import FRAMES_START, NO_DESCRIPTOR, Segments
 from gapless.storage.volume import Recovery, VolumeLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gapless.core.effects import Write
     from gapless.core.store import RecordRun
@@ -106,12 +106,9 @@ class Journal:
         self._drop_dead()
         return recovery
 
-    def commit(
-        self, writes: Sequence[Write], *, grows: bool, first: Callable[[], None] | None = None
-    ) -> None:
-        """All of `writes`, durable and then visible. `first` is called when they are sure to fit;
-        if it raises, nothing is written."""
-        start, end, sizes = self._store(writes, grows=grows, first=first)
+    def commit(self, writes: Sequence[Write], *, grows: bool) -> None:
+        """All of `writes`, durable and then visible."""
+        start, end, sizes = self._store(writes, grows=grows)
         with self.reading:
             has_chopped = self._apply(writes, start, end, sizes)
         if has_chopped:
@@ -122,13 +119,7 @@ class Journal:
         live = {n for n, size in self.state.catalogue.live_bytes.items() if size}
         assert live <= set(self._segments.sizes), "I2"
 
-    def _store(
-        self,
-        sections: Sequence[Section],
-        *,
-        grows: bool,
-        first: Callable[[], None] | None = None,
-    ) -> tuple[int, int, list[int]]:
+    def _store(self, sections: Sequence[Section], *, grows: bool) -> tuple[int, int, list[int]]:
         """Write one frame durably; where it stands, and the bytes of each append that has records.
         Visible only after `_apply`."""
         state = self.state
@@ -136,21 +127,31 @@ class Journal:
             frame = encode(sections, state.sequence + 1, self._salt)
             sizes = list(map(len, frame))
             size = sum(sizes)
-            if not self._fits(size, grows=grows):
+            if not self.fits(size, grows=grows):
                 self._roll(size, grows=grows)
                 frame = encode(sections, state.sequence + 1, self._salt)
-            if first is not None:
-                first()
             self._segments.write(state.offset, frame)
         except OSError as error:
-            self.problem = f"the disk failed: {error.strerror}"
-            raise StorageError(f"cannot write to {self._folder.path}: {error.strerror}") from error
+            raise self._failed(error) from error
         start = state.offset
         state.sequence += 1
         state.offset += size - len(TERMINATOR)
         return start, state.offset, sizes[1:-1]
 
-    def _fits(self, frame_bytes: int, *, grows: bool) -> bool:
+    def make_segment(self, frame_bytes: int, *, grows: bool) -> None:
+        """Start a new segment if a frame of this size does not fit; `StorageFullError` if there is
+        no room for that."""
+        try:
+            if not self.fits(frame_bytes, grows=grows):
+                self._roll(frame_bytes, grows=grows)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> StorageError:
+        self.problem = f"the disk failed: {error.strerror}"
+        return StorageError(f"cannot write to {self._folder.path}: {error.strerror}")
+
+    def fits(self, frame_bytes: int, *, grows: bool) -> bool:
         room = self._segments.sizes[self.state.active] - self.state.offset
         return frame_bytes <= room - (self._reserve_bytes if grows else 0)
 
@@ -177,7 +178,7 @@ class Journal:
         """Start a new segment with room for a frame of this size."""
         if grows:
             self._make_room(self._size_for(frame_bytes, self.state.facts.table_bytes))
-            if self._fits(frame_bytes, grows=grows):
+            if self.fits(frame_bytes, grows=grows):
                 return  # making room has started a segment already
         sealed, last_sequence = self.state.active, self.state.sequence
         try:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from gapless.core.errors import StorageError
 from gapless.storage.replica.changes import Changes, StoredExtent
 from gapless.storage.replica.store import (
     TOMBSTONES_MAX,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from gapless.storage.volume import Bounds
 
+SETTLE_S = 10.0
 UNREACHABLE = "the store cannot be reached"
 FENCED = "another process holds {!r} under a newer term"
 
@@ -71,6 +74,9 @@ class MemoryConnection:
         self._store = store
         self.is_reachable = True
         self.loses_answer = False
+        self._outcomes: SimpleQueue[StorageError | None] = (
+            SimpleQueue()
+        )  # of commits that were sent
 
     def _reach(self) -> MemoryStore:
         if not self.is_reachable:
@@ -129,6 +135,23 @@ class MemoryConnection:
             of.facts[key] = position, value
         self._answer()
 
+    def send(self, name: str, term: int, position: int, changes: Changes) -> None:
+        try:
+            self.append(name, term, position, changes)
+        except StorageError as error:
+            self._outcomes.put(error)
+        else:
+            self._outcomes.put(None)
+
+    def settle(self) -> int:
+        try:
+            error = self._outcomes.get(timeout=SETTLE_S)
+        except Empty:
+            raise StoreUnreachableError(UNREACHABLE) from None
+        if error is not None:
+            raise error
+        return 1
+
     def stand_by(self, name: str, process: str, address: str, position: int) -> None:
         self._reach().of(name).standbys[process] = address, position, self._store.clock()
         self._answer()
@@ -180,7 +203,7 @@ class MemoryConnection:
         )
 
     def interrupt(self) -> None:
-        pass
+        self._outcomes.put(StoreUnreachableError(UNREACHABLE))
 
     def close(self) -> None:
-        pass
+        self._outcomes = SimpleQueue()

@@ -141,6 +141,8 @@ class Record:
     alterations: list[tuple[Named, int, dict[str, int], int]] = field(default_factory=list)
     """Changes of conditions that a caller was told: whose, the count of changes, the ticks, and
     when it was asked for."""
+    drained: set[BrokerName] = field(default_factory=set)
+    """Brokers that give their named subscriptions to others."""
     lost_disks: set[BrokerName] = field(default_factory=set)
     """Brokers that were given an empty disk, or a copy of some time ago."""
     _matches: dict[tuple[str, bytes], bool] = field(default_factory=dict)

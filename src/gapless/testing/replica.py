@@ -7,13 +7,15 @@ Theory of operation
     former holder included. Between a machine and the store stands a way that may be cut; a commit
     whose answer is lost may have happened, or happen later, when nobody expects it any more. A
     machine may be *frozen*: it does not notice that its lease has ended and goes on speaking, as a
-    virtual machine does whose clock stood still. A machine may lose its whole disk.
+    virtual machine does whose clock stood still. A holder that is *cut off* from the store when its
+    lease ends may go on to say what is settled. A machine may lose its whole disk.
 
     Commit, fence, stamps and copies are the real ones (`storage.replica`). Only the lease's thread
     and the waits between tries are played.
 
 Invariants (checked while it plays)
-    I1  when a machine takes the lease, no other machine speaks, unless that one is frozen
+    I1  when a machine takes the lease, no other machine speaks, unless that one is frozen or cut
+        off
     I2  a commit counts for the checkers from when the store has it: a receipt needs no less
 
 Source: docs/protocols/replicated-commits.md.
@@ -21,15 +23,15 @@ Source: docs/protocols/replicated-commits.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Any
 
 from gapless.core.effects import Append, Put
-from gapless.core.errors import StorageFullError
+from gapless.core.errors import StorageError, StorageFullError
 from gapless.core.identity import BrokerName, Instant
 from gapless.knowledge.pubend import PROMISES
-from gapless.storage.replica.changes import Changes
 from gapless.storage.replica.copy import catch_up, is_ahead, stamp_of
-from gapless.storage.replica.mirror import StoreMirror
+from gapless.storage.replica.mirror import CommitQueue
 from gapless.storage.replica.store import StorageFencedError, StoreUnreachableError
 from gapless.testing.clock import Clock
 from gapless.testing.disk import Disk
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 
     from gapless.core.effects import Effect, Persist, Write
     from gapless.core.identity import ClientName
+    from gapless.storage.replica.changes import Changes
+    from gapless.storage.replica.mirror import SentCommit
     from gapless.testing.links import Client
 
 MILLISECOND = 1_000
@@ -54,6 +58,10 @@ RENEWALS = 6
 LOOK = 40 * MILLISECOND
 RETRY = 30 * MILLISECOND
 WAY = 4 * MILLISECOND
+DEPTH = 4
+"""So many commits may be under way to the store."""
+SETTLED_LEFT = 0.9
+"""How likely it is, at each look, that a holder without its store has something left to say."""
 LATE = 2_000 * MILLISECOND
 """How much later a commit may happen whose sender was cut off."""
 
@@ -68,15 +76,20 @@ class SimulatedConnection(MemoryConnection):
         """What the next `append` consists of, for the watch."""
 
     def append(self, name: str, term: int, position: int, changes: Changes) -> None:
-        world, dice = self._replica.world, self._replica.world.dice
         if not self.is_reachable:
-            if dice.random() < 0.3:
-                world.reached["a commit came to the store after its sender was cut off"] += 1
-                late = 1 + dice.randrange(LATE)
-                arguments = (name, term, position, changes, self.writes)
-                world.after(late, self._happen_late, *arguments)
+            self.perhaps_late(name, term, position, changes, self.writes)
             raise StoreUnreachableError("cut off")
         self._happen(name, term, position, changes, self.writes)
+
+    def perhaps_late(
+        self, name: str, term: int, position: int, changes: Changes, writes: Sequence[Write]
+    ) -> None:
+        """It was on its way over a connection that its sender has given up."""
+        world = self._replica.world
+        if world.dice.random() < 0.3:
+            world.reached["a commit came to the store after its sender was cut off"] += 1
+            late = 1 + world.dice.randrange(LATE)
+            world.after(late, self._happen_late, name, term, position, changes, writes)
 
     def _happen_late(
         self, name: str, term: int, position: int, changes: Changes, writes: Sequence[Write]
@@ -105,58 +118,101 @@ class SimulatedConnection(MemoryConnection):
 
 
 class ReplicatedDisk(Disk):
-    """A disk whose writes are in the store before they are its own."""
+    """A disk whose writes are in the store before they are its own; several are under way."""
 
     replica: Replica
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._sent: deque[tuple[list[Persist], list[Write]]] = deque()
+        self._connection_number = 0
+        """What was sent over an earlier connection gets no answer any more."""
+        self._arrives = Instant(0)
+
+    def write(self, persist: Persist) -> None:
+        self._waiting.append(persist)
+        self._begin()
+
     def _begin(self) -> None:
-        super()._begin()
-        self._refuse_growth()
-
-    def _refuse_growth(self) -> None:
-        """A full disk says so before the store has the commit."""
-        if not self.is_full:
+        """Send what waits as one commit, unless enough are under way."""
+        if not self._waiting or len(self._sent) >= DEPTH:
             return
-        grows = [each for each in self._group if _grows(each)]
-        self._group = [each for each in self._group if not _grows(each)]
-        self._carry_out([effect for each in grows for effect in each.otherwise])
-
-    def _finish(self, number: int) -> None:
-        if number != self._sync_number or not self._group:
-            if number == self._sync_number and self._waiting:
-                self._begin()
-            return
-        writes = [write for persist in self._group for write in persist.writes]
+        group, self._waiting = self._waiting, []
+        refused: list[Persist] = []
+        if self.is_full:  # it says so before the store has the commit
+            refused = [each for each in group if _grows(each)]
+            group = [each for each in group if not _grows(each)]
+        queue, writes = self.replica.queue, [write for each in group for write in each.writes]
+        assert queue is not None
         if self.replica.world.forgets_promises:
             writes = [each for each in writes if not _is_promise(each)]
-        mirror, connection = self.replica.mirror, self.replica.connection
-        assert mirror is not None
-        stamp = mirror.stamp
+        if group:
+            self._sent.append((group, writes))
+            if len(self._sent) > 1:
+                self._stage.reached["several commits are under way to the store"] += 1
+            self._send(queue.stamp.term, queue.push(writes), writes)
+        self._carry_out([effect for each in refused for effect in each.otherwise])
+
+    def _send(self, term: int, commit: SentCommit, writes: list[Write]) -> None:
+        world, options = self.replica.world, self.options
+        takes = options.sync_min + int(world.dice.random() * options.sync_spread)
+        self._arrives = max(self._arrives, Instant(world.now + takes))
+        world.at(self._arrives, self._arrive, self._connection_number, term, commit, writes)
+
+    def _arrive(self, number: int, term: int, commit: SentCommit, writes: list[Write]) -> None:
+        connection, queue = self.replica.connection, self.replica.queue
+        if number != self._connection_number or queue is None:
+            connection.perhaps_late(self.replica.name, term, *commit, writes)
+            return
         connection.writes = writes
         connection.loses_answer = self._stage.dice.random() < self.replica.world.loss
         try:
-            is_there = mirror.attempt(Changes.of(writes, self.volume.bounds))
+            connection.append(self.replica.name, term, *commit)
+        except StorageError:
+            self._connection_number += 1
+            self._stage.after(RETRY, self._resume, self._connection_number)
+        else:
+            self._settle(queue, 1)
+        finally:
+            connection.loses_answer = False
+
+    def _resume(self, number: int) -> None:
+        """The connection is made anew: ask what is there, and send the rest again."""
+        queue = self.replica.queue
+        if number != self._connection_number or queue is None:
+            return
+        try:
+            count = queue.count_there(self.replica.connection.state(self.replica.name))
+        except StoreUnreachableError:
+            self._stage.after(RETRY, self._resume, number)
+            return
         except StorageFencedError:
             self._stage.reached["a holder was fenced"] += 1
             self.replica.step_down("fenced")
             return
-        finally:
-            connection.loses_answer = False
-        if not is_there:
-            self._stage.after(RETRY, self._finish, number)
-            return
-        size_max, self.volume.size_max = self.volume.size_max, None  # there was room
-        self.volume.commit([*writes, stamp])
-        self.volume.size_max = size_max
-        group, self._group = self._group, []
-        effects: list[Effect] = [effect for persist in group for effect in persist.then]
-        if self._waiting:
-            self._begin()
+        rest = list(zip(queue.under_way, self._sent, strict=True))[count:]
+        for commit, (_, writes) in rest:
+            self._send(queue.stamp.term, commit, writes)
+        if rest and count:
+            self._stage.reached["some of the commits under way were there"] += 1
+        self._settle(queue, count)
+
+    def _settle(self, queue: CommitQueue, count: int) -> None:
+        """The store has so many more: they become the volume's, and what follows is done."""
+        effects: list[Effect] = []
+        for _ in range(count):
+            group, writes = self._sent.popleft()
+            size_max, self.volume.size_max = self.volume.size_max, None  # there was room
+            self.volume.commit([*writes, queue.settled(1).fact])
+            self.volume.size_max = size_max
+            effects += [effect for persist in group for effect in persist.then]
+        self._begin()
         self._carry_out(effects)
 
     def crash(self) -> None:
-        self._group, self._waiting = [], []
-        self._sync_number += 1
+        self._waiting = []
+        self._sent.clear()
+        self._connection_number += 1
         self.volume.crash()
 
 
@@ -209,7 +265,8 @@ class Replica:
         self._make_disk()
         self.is_alive = True
         self.is_frozen = False
-        self.mirror: StoreMirror | None = None
+        self.is_cut_off = False
+        self.queue: CommitQueue | None = None
         self.term = 0
         self.until = world.now
         world.after(1 + world.dice.randrange(LOOK), self._look)
@@ -247,8 +304,8 @@ class Replica:
 
     def step_down(self, why: str) -> None:
         self.world.say(f"{self.label} steps down: {why}")
-        self.mirror = None
-        self.is_frozen = False
+        self.queue = None
+        self.is_frozen = self.is_cut_off = False
         if self.process.is_up:
             self.process.stop()
 
@@ -288,7 +345,7 @@ class Replica:
         world = self.world
         for other in world.replicas[self.name]:
             if other is not self and other.speaks:
-                if not other.is_frozen:
+                if not other.is_frozen and not other.is_cut_off:
                     raise Violation(
                         "one process speaks", f"{self.label} took the lease of {other.label}"
                     )
@@ -303,9 +360,7 @@ class Replica:
         stamp = stamp_of(volume)
         assert stamp is not None
         self.term, self.until = term, Instant(asked + int(LEASE_PART * LEASE))
-        self.mirror = StoreMirror(
-            self.connection, self.name, stamp._replace(term=term), volume.bounds
-        )
+        self.queue = CommitQueue(self.name, stamp._replace(term=term), volume.bounds)
         world.say(f"{self.label} holds under term {term}")
         world.reached["a machine took over"] += term > 1
         world.processes[self.name] = self.process
@@ -337,7 +392,12 @@ class Replica:
         if term != self.term or not self.process.is_up:
             return
         if self.world.now < self.until or self.is_frozen:
+            self.is_cut_off = False
             self.world.at(max(self.until, Instant(self.world.now + LOOK)), self._watch, term)
+        elif not self.connection.is_reachable and self.world.dice.random() < SETTLED_LEFT:
+            self.is_cut_off = True
+            self.world.reached["a holder without its store said what is settled"] += 1
+            self.world.after(LOOK, self._watch, term)
         else:
             self.world.reached["a holder was silent before its lease ended"] += 1
             self.step_down("its lease may have ended")
@@ -391,17 +451,27 @@ class ReplicatedWorld(World):
         lasts = 1 + self.dice.randrange(3 * LEASE)
         kind = self.dice.choice(("cut", "cut", "kill", "freeze", "freeze", "lose"))
         self.say(f"{replica.label} {kind}")
-        if kind == "kill":
+        if kind == "cut":
+            self._cut(machines)
+        elif kind == "kill":
             replica.process.crash(lasts)
         elif kind == "lose":
             replica.lose_disk()
             self.after(lasts, replica.revive)
         else:
-            if kind == "freeze" and replica.process.is_up:
-                replica.is_frozen = True
+            replica.is_frozen = replica.process.is_up
             replica.connection.is_reachable = False
             self.after(lasts, self._mend, replica)
         self.strike(rate, end)
+
+    def _cut(self, machines: list[Replica]) -> None:
+        """Part machines of one broker from the store, in any combination, each for its own time."""
+        chosen = self.dice.choice((machines[:1], machines[1:], machines))
+        roles = sorted("holder" if each.process.is_up else "standby" for each in chosen)
+        self.reached[f"cut off from the store: {' and '.join(roles)}"] += 1
+        for each in chosen:
+            each.connection.is_reachable = False
+            self.after(1 + self.dice.randrange(3 * LEASE), self._mend, each)
 
     def _mend(self, replica: Replica) -> None:
         replica.connection.is_reachable = True

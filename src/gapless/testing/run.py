@@ -164,10 +164,10 @@ def _where(error: Exception) -> str:
 
 
 def node_maker(
-    options: Options, parts: Parts | None = None
+    options: Options, parts: Parts | None = None, network: Network | None = None
 ) -> Callable[[BrokerName, Store, Instant], Machine]:
     """Makes the real node of each broker, held to the strict lattice where that applies."""
-    network = options.network
+    network = network or options.network
 
     def make(name: BrokerName, store: Store, now: Instant) -> Machine:
         return Node(

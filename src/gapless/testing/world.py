@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.core.effects import Put
 from gapless.core.identity import BrokerName, ClientName
+from gapless.node.directory.registry import FLOORS
+from gapless.node.subscriptions.recall import HEARD
 from gapless.testing.clock import Clock
 from gapless.testing.links import CLEAN, Connection, LinkOptions, Links
 from gapless.testing.memory_volume import MemoryVolume
@@ -28,8 +31,16 @@ if TYPE_CHECKING:
     from gapless.testing.watch import Watch
     from gapless.wire.codec import Codec
 
+
 RESTART_DELAY_MAX = 400_000
 """How long a broker whose disk failed stays away, in microseconds, at most."""
+
+
+def known_volume(identity: bytes = b"") -> MemoryVolume:
+    """The disk of a broker to which its network is not new: it has heard of all names."""
+    volume = MemoryVolume(identity=identity)
+    volume.commit([Put(FLOORS, HEARD, b"1")])
+    return volume
 
 
 class World(Stage):
@@ -58,9 +69,8 @@ class World(Stage):
         for cell in network.cells:
             for broker in cell.brokers:
                 clock = Clock((offsets or {}).get(broker.name, 0))
-                self.processes[broker.name] = Process(
-                    self, self, broker.name, clock, MemoryVolume(identity=broker.name.encode())
-                )
+                volume = known_volume(broker.name.encode())
+                self.processes[broker.name] = Process(self, self, broker.name, clock, volume)
 
     def start(self) -> None:
         """Start every broker that is down."""

@@ -140,7 +140,10 @@ class TreeBroker:
                 self._neighbourhood.retire(message.retired)
                 self._neighbourhood.learn(message.edges)
             case Beat() if sender in self._neighbourhood:
+                before = self._connections.changes
                 beats = self._connections.receive_beat(sender, message, now)
+                if self._connections.changes == before:
+                    return [*beats]  # what follows with time alone follows at our next beat
                 self._sessions.effects += beats
             case Carried() if sender in self._neighbourhood:
                 carried, beats = self._connections.receive(sender, message)

@@ -34,7 +34,7 @@ from gapless.core.effects import Tell
 from gapless.core.events import EventBatch
 from gapless.core.ticks import TICK_MAX
 from gapless.tree.losses import LossTable
-from gapless.tree.members import pick, places
+from gapless.tree.members import Targets, pick, places
 from gapless.tree.messages import (
     Confirmed,
     Credit,
@@ -50,6 +50,7 @@ from gapless.tree.messages import (
 )
 from gapless.tree.partitions import is_closed
 from gapless.tree.publications import cut_runs
+from gapless.tree.subscriptions import divide, life_of
 from gapless.tree.trail import NearbyNumbers, Sources
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from gapless.tree.members import Members
     from gapless.tree.messages import Clearing, Life, Loss
     from gapless.tree.neighbourhood import Neighbourhood
-    from gapless.tree.publications import Publications, QueueEntry, Routes
+    from gapless.tree.publications import Publications, QueueEntry
     from gapless.tree.recovery import Sessions
     from gapless.tree.settings import TreeSettings
     from gapless.tree.subscriptions import RoutedSubscription, SubscriptionTable
@@ -119,7 +120,8 @@ class Forwarding:
         if routed is not None and routed.towards is not None:
             number = self._publications.next_number
             notifier = self._own_run((number,), clearings=(clearing,))
-            self._publications.append(notifier, {routed.route: {life_of(routed): 1}}, None)
+            routes = {routed.route: Targets({life_of(routed): 1})}
+            self._publications.append(notifier, routes, None)
 
     def turn(self, life: Literal["begins", "ends"]) -> None:
         """Our life begins, or ends in order: all brokers with subscribers are told, behind all that
@@ -263,20 +265,11 @@ class Forwarding:
     def _accept(self, run: PublicationRun, sender: BrokerName | None) -> None:
         back = None if sender is None else self._neighbourhood.path(sender)[0]
         if run.clearings:
-            concerned = dict.fromkeys(self._clear(run), run.all)
+            ours, routes = divide(dict.fromkeys(self._clear(run), run.all), back)
         elif run.life:
-            concerned = dict.fromkeys(self._subscriptions, run.all)
+            ours, routes = divide(dict.fromkeys(self._subscriptions, run.all), back)
         else:
-            concerned = self._subscriptions.matching(run)
-        ours: list[tuple[RoutedSubscription, Members]] = []
-        routes: Routes = {}
-        for each, members in concerned.items():
-            if each.towards is None:
-                ours.append((each, members))
-            elif each.towards != back:
-                targets = routes.setdefault(each.route, {})
-                life = life_of(each)
-                targets[life] = targets.get(life, 0) | members
+            ours, routes = self._subscriptions.takers(run, back)
         if not run.clearings:
             if self._losses.has_losses:
                 routes = self._publications.without_lost(run, routes, self._losses)
@@ -299,7 +292,7 @@ class Forwarding:
     def _deliver(
         self,
         run: PublicationRun,
-        ours: list[tuple[RoutedSubscription, Members]],
+        ours: Sequence[tuple[RoutedSubscription, Members]],
         allowed: Members,
     ) -> None:
         """To subscriptions of ours what matches and was not told to be lost."""
@@ -372,7 +365,3 @@ def lost_alike(entry: QueueEntry, done: Members) -> dict[tuple[BrokerName, ...],
         names = tuple(sorted(lost))
         found[names] = found.get(names, 0) | 1 << place
     return found
-
-
-def life_of(routed: RoutedSubscription) -> Life:
-    return (routed.id.source, routed.id.epoch)

@@ -49,7 +49,7 @@ from msgspec.structs import replace
 
 from gapless.core.errors import ProtocolError
 from gapless.core.events import EventBatch
-from gapless.tree.members import lowest, places, union
+from gapless.tree.members import Targets, lowest, places, union
 from gapless.tree.messages import Hop, Loss, Position
 from gapless.tree.trail import PASSED, extend, is_legitimate
 
@@ -63,11 +63,7 @@ if TYPE_CHECKING:
     from gapless.tree.messages import Life, PublicationRun
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.settings import TreeSettings
-    from gapless.tree.subscriptions import Route, SubscriptionTable
-
-
-Routes = dict["Route", dict["Life", "Members"]]
-"""Ways that a run has to go; on each the brokers of subscribers, and which members are for each."""
+    from gapless.tree.subscriptions import Route, Routes, SubscriptionTable
 
 
 @dataclass(slots=True)
@@ -189,7 +185,7 @@ class Publications:
         self, run: PublicationRun, routes: Routes, sender: BrokerName | None
     ) -> tuple[QueueEntry, Members]:
         """Number a run; it stays if there is a route to wait for. Also the members without one."""
-        pending = union(each for to in routes.values() for each in to.values())
+        pending = union(to.members for to in routes.values())
         entry = QueueEntry(self._number + 1, run, routes, pending)
         self._number += len(run.numbers)
         if sender is not None:
@@ -220,7 +216,7 @@ class Publications:
         over: list[tuple[QueueEntry, Members]] = []
         for entry, members in self.find(life, numbers):
             routes = {
-                route: without(to, members) if sender in route else to
+                route: to.without(members) if sender in route else to
                 for route, to in entry.routes.items()
             }
             done = self._reroute(entry, routes)
@@ -230,9 +226,9 @@ class Publications:
 
     def _reroute(self, entry: QueueEntry, routes: Routes) -> Members:
         """Only these routes are left; the members that none is left for from now on."""
-        entry.routes = {route: to for route, to in routes.items() if to}
+        entry.routes = {route: to for route, to in routes.items() if to.members}
         before = entry.pending
-        entry.pending = union(each for to in entry.routes.values() for each in to.values())
+        entry.pending = union(to.members for to in entry.routes.values())
         done = before & ~entry.pending
         if done:
             self._count -= done.bit_count()
@@ -327,7 +323,7 @@ class Publications:
         for entry in self._entries.values() if away else ():
             targets: dict[Life, Members] = {}
             for route, to in entry.routes.items():
-                for life, members in to.items() if away.issuperset(route) else ():
+                for life, members in to.by_life.items() if away.issuperset(route) else ():
                     targets[life] = targets.get(life, 0) | members
             if targets and not entry.run.clearings:
                 stuck.setdefault(entry.run.topic, []).append((entry.run, targets))
@@ -354,8 +350,9 @@ class Publications:
             if routes == entry.routes:
                 continue
             for route, to in entry.routes.items():
-                for life, members in to.items():
-                    if gone := members & ~routes.get(route, {}).get(life, 0):
+                left = routes[route].by_life if route in routes else {}
+                for life, members in to.by_life.items():
+                    if gone := members & ~left.get(life, 0):
                         entry.lost_to[life] = entry.lost_to.get(life, 0) | gone
             done = self._reroute(entry, routes)
             if done:
@@ -369,26 +366,30 @@ class Publications:
         no other broker waits for."""
         over: list[tuple[QueueEntry, Members]] = []
         for entry in list(self._entries.values()):
-            routes: Routes = {}
+            found: dict[Route, dict[Life, Members]] = {}
             for route, to in entry.routes.items():
-                kept = {life: members for life, members in to.items() if life[0] not in names}
-                targets = routes.setdefault(longer.get(route, route), {})
-                for life, members in kept.items():
-                    targets[life] = targets.get(life, 0) | members
-            done = self._reroute(entry, routes)
+                targets = found.setdefault(longer.get(route, route), {})
+                for life, members in to.by_life.items():
+                    if life[0] not in names:
+                        targets[life] = targets.get(life, 0) | members
+            done = self._reroute(entry, {route: Targets(to) for route, to in found.items()})
             if done:
                 over.append((entry, done))
         return over
 
     def without_lost(self, run: PublicationRun, routes: Routes, losses: LossTable) -> Routes:
         """The routes that are left if no broker waits for those to whom it is lost."""
-        left = {
-            route: {
-                life: kept for life, some in to.items() if (kept := some & ~losses.lost(run, life))
+        left: Routes = {}
+        for route, to in routes.items():
+            lost = {
+                life: gone
+                for life, some in to.by_life.items()
+                if (gone := some & losses.lost(run, life))
             }
-            for route, to in routes.items()
-        }
-        return {route: to for route, to in left.items() if to}
+            kept = to.without_each(lost) if lost else to
+            if kept.members:
+                left[route] = kept
+        return left
 
     # --- sessions --------------------------------------------------------------------------------
 
@@ -473,7 +474,7 @@ class Publications:
                 if route[0] == direction and not unreachable.issuperset(route):
                     session = session_of(route, active)
                     sent = 0 if session is None else entry.sent.get(session, 0)
-                    if union(targets.values()) & ~sent:
+                    if targets.members & ~sent:
                         return False
         return True
 
@@ -499,15 +500,10 @@ def session_of(route: Route, active: frozenset[BrokerName]) -> BrokerName | None
 def routed_over(entry: QueueEntry, session: BrokerName, active: frozenset[BrokerName]) -> Members:
     """The members of an entry that a session is to get."""
     return union(
-        members
+        to.members
         for route, to in entry.routes.items()
-        if session_of(route, active) == session
-        for members in to.values()
+        if session in route and session_of(route, active) == session
     )
-
-
-def without(targets: dict[Life, Members], members: Members) -> dict[Life, Members]:
-    return {life: left for life, some in targets.items() if (left := some & ~members)}
 
 
 def away_from(entry: QueueEntry, place: int, frontier: Frontier) -> tuple[BrokerName, ...] | None:
@@ -515,7 +511,7 @@ def away_from(entry: QueueEntry, place: int, frontier: Frontier) -> tuple[Broker
     active, bit = frozenset(frontier.active), 1 << place
     away = {broker for (broker, _), members in entry.lost_to.items() if members & bit}
     for route, to in entry.routes.items():
-        targets = [broker for (broker, _), members in to.items() if members & bit]
+        targets = [broker for (broker, _), members in to.by_life.items() if members & bit]
         session = session_of(route, active)
         if session is None and frontier.unreachable.issuperset(route):
             away.update(targets)

@@ -39,18 +39,25 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from gapless.filters.matcher import Matcher
+from gapless.tree.members import Targets
 from gapless.tree.messages import Clearing, Hop, PartitionId, SubscriptionId, SubscriptionOffer
 from gapless.tree.partitions import joined
 from gapless.tree.trail import PASSED, extend, is_legitimate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence, Set
+    from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence, Set
 
     from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import BrokerName
     from gapless.tree.frontier import Frontier
     from gapless.tree.members import Members
-    from gapless.tree.messages import PartitionKey, PublicationRun, SubscriptionConfirmed, Tags
+    from gapless.tree.messages import (
+        Life,
+        PartitionKey,
+        PublicationRun,
+        SubscriptionConfirmed,
+        Tags,
+    )
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.partitions import Partitions
     from gapless.tree.settings import TreeSettings
@@ -58,6 +65,16 @@ if TYPE_CHECKING:
 
 Route = tuple["BrokerName", ...]
 """The way to a subscription's source, as far as our reach: the next broker first."""
+
+Routes = dict[Route, Targets]
+"""Ways that a run has to go, and what goes each way. Runs share them: they are never changed."""
+
+Ours = list[tuple["RoutedSubscription", "Members"]]
+"""Subscriptions of our own subscribers, and which members of a run each gets."""
+
+
+DIVIDED_MAX = 1_000
+"""Answers of `takers` that are kept; at the bound all are forgotten, and made anew."""
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +118,8 @@ class SubscriptionTable:
         self._matchers: dict[str, Matcher[RoutedSubscription]] = {}  # by topic
         # By topic: all, where each takes every event; None where some ask. Cleared by any change.
         self._takers_of_all: dict[str, list[RoutedSubscription] | None] = {}
+        # Of those: by topic, members and the neighbour that has them, who gets what.
+        self._divided: dict[tuple[str, Members, BrokerName | None], tuple[Ours, Routes]] = {}
         self._table: dict[SubscriptionId, RoutedSubscription] = {}
         self._expected: dict[BrokerName, set[SubscriptionId]] = {}  # by broker that has them
         self._asking: dict[SubscriptionId, RoutedSubscription] = {}  # an ordered set
@@ -145,6 +164,23 @@ class SubscriptionTable:
         for place, routed in matcher.match_batch(self._attributes_of(run.events)):
             found[routed] = found.get(routed, 0) | 1 << place
         return found
+
+    def takers(self, run: PublicationRun, back: BrokerName | None) -> tuple[Ours, Routes]:
+        """Our subscriptions that match some of a run, and where it has to go, but not back. Where
+        no condition asks, that is the same for all runs of as many."""
+        found = self._divided.get((run.topic, run.all, back))
+        if found is None:
+            found = divide(self.matching(run), back)
+            if self._takers_of_all.get(run.topic) is not None:
+                if len(self._divided) >= DIVIDED_MAX:
+                    self._divided.clear()
+                self._divided[run.topic, run.all, back] = found
+        return found
+
+    def _change(self, topic: str) -> None:
+        """What matches in a topic, or where it goes, is another from now on."""
+        self._takers_of_all.pop(topic, None)
+        self._divided.clear()
 
     @property
     def tags_in_use(self) -> KeysView[PartitionKey]:
@@ -193,7 +229,7 @@ class SubscriptionTable:
         matcher = self._matchers.get(topic) or Matcher()
         matcher.add(routed, condition)  # raises before anything has changed
         self._matchers[topic] = matcher
-        self._takers_of_all.pop(topic, None)
+        self._change(topic)
         self.retag(routed, {*tags})
         self._table[name] = routed
         if not route:
@@ -208,7 +244,7 @@ class SubscriptionTable:
         self._own.pop(name, None)
         self.retag(routed, set())
         self._matchers[routed.topic].remove(routed)
-        self._takers_of_all.pop(routed.topic, None)
+        self._change(routed.topic)
         if not len(self._matchers[routed.topic]):
             del self._matchers[routed.topic]
         return True
@@ -220,6 +256,7 @@ class SubscriptionTable:
             route = self._neighbourhood.within_reach(hop.broker for hop in routed.hops)
             if route != routed.route:
                 longer[routed.route] = routed.route = route
+                self._divided.clear()
             if routed.is_complete and not routed.is_asking and self._is_tagged_for_retired(routed):
                 self.ask(routed)
         return longer
@@ -377,3 +414,23 @@ class SubscriptionTable:
                 assert routed.is_asking or routed.is_complete, "I1"
             for asker in routed.askers:
                 assert not self.is_away(routed, asker), "I2"
+
+
+def divide(
+    concerned: Mapping[RoutedSubscription, Members], back: BrokerName | None
+) -> tuple[Ours, Routes]:
+    """Those of our own subscribers, and the ways to all others that do not lead back."""
+    ours: Ours = []
+    found: dict[Route, dict[Life, Members]] = {}
+    for each, members in concerned.items():
+        if each.towards is None:
+            ours.append((each, members))
+        elif each.towards != back:
+            targets = found.setdefault(each.route, {})
+            life = life_of(each)
+            targets[life] = targets.get(life, 0) | members
+    return ours, {route: Targets(to) for route, to in found.items()}
+
+
+def life_of(routed: RoutedSubscription) -> Life:
+    return (routed.id.source, routed.id.epoch)

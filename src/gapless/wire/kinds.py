@@ -22,6 +22,7 @@ from gapless.core.broker_messages import (
     SubscriptionChange,
     SubscriptionNack,
     SubscriptionState,
+    TakeOver,
 )
 from gapless.core.client_messages import (
     Acknowledge,
@@ -49,7 +50,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.group_messages import Finish, Handed, Reject, TakenBack
 from gapless.core.messages import Addresses, Goodbye, Hello, Ping, Pong
-from gapless.core.name_messages import NameAnswer, NameQuestion
+from gapless.core.name_messages import NameAnswer, NameQuestion, NamesQuestion, NamesTold
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.roster_messages import Roster, RosterQuery, Strike
 from gapless.core.topic_messages import (
@@ -95,6 +96,9 @@ BROKERS: tuple[type[Message], ...] = (
     NameAnswer,
     PromiseTold,
     PromiseKept,
+    NamesQuestion,
+    NamesTold,
+    TakeOver,
 )
 
 CLIENTS: tuple[type[Message], ...] = (

@@ -16,15 +16,18 @@ from urllib.request import Request, urlopen
 
 from gapless import sync
 from gapless.broker.addresses import read_addresses
-from gapless.broker.admin.console import PAGES, page
+from gapless.broker.admin.console import PAGES, asked_spans, page
 from gapless.cli.replay import read_gap
 from gapless.client.delivery import Gap
 from gapless.client.event_loop import LoopThread
+from gapless.core.ticks import Span
 from gapless.testing.processes.brokers import Processes
 from tests.broker.admin.test_port import ask_safely
 from tests.broker.admin.visit import Visit
 from tests.broker.castle import Castle
 from tests.broker.stage import ONE, connected, make_broker, run
+from tests.knowledge.notation import make_relay
+from tests.knowledge.relay_steps import ask, tell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,6 +146,16 @@ def test_with_security_pages_are_open_and_what_they_ask_for_is_not(tmp_path: Pat
             assert await ask_safely(castle, broker, "/console/session", bearer) == 200
 
     run(main())
+
+
+def test_the_picture_has_what_is_asked_for_and_not_answered() -> None:
+    relay = make_relay("red", "blue")
+    tell(relay, "[0,3)")
+    ask(relay, "red", "[3,6)")
+    ask(relay, "blue", "[5,9) [12,14)")
+    assert asked_spans(relay, Span(4, 13)) == [(4, 9), (12, 13)]
+    tell(relay, "[3,14)")
+    assert asked_spans(relay, Span(4, 13)) == []
 
 
 def test_a_condition_is_explained_and_tried_on_the_newest_events(tmp_path: Path) -> None:

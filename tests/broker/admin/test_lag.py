@@ -145,9 +145,13 @@ def test_a_client_that_reads_ranges_and_acknowledges_by_name_is_reading(tmp_path
             found = figures(broker)
             assert found["state"] == "reading"
             assert found["last_contact_s"] < 60
+            assert found["query"] == ""
             async with client.subscribe("t", name="desk"):
                 assert figures(broker)["state"] == "live"
             await wait_until(lambda: figures(broker)["state"] == "away")
+            await client.lease("desk", query="dashboard", run="one")
+            await client.acknowledge("desk", token, run="one")
+            assert (figures(broker)["state"], figures(broker)["query"]) == ("reading", "dashboard")
 
     run(main())
 

@@ -257,9 +257,8 @@ def test_a_person_publishes_watches_and_asks_why_in_the_network(
         seen.shot("whole-why-narrow-dark")
         seen.page.click("#tab-knowledge")
         for name in NAMES:
-            seen.page.select_option("#knowledge-broker", name)
-            seen.page.select_option("#knowledge-pubend", "t/0")
             seen.text("#knowledge-picture text", f"^{name}$")
+        seen.page.locator("#knowledge-picture .acknowledged").first.wait_for(state="attached")
         seen.shot("whole-knowledge-narrow-dark")
         seen.page.click("#tab-network")
         seen.shot("whole-narrow-dark")

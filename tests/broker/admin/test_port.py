@@ -19,6 +19,7 @@ from gapless.broker.addresses import read_addresses
 from gapless.broker.admin.connections import CONNECTIONS_MAX, HEAD_BYTES_MAX
 from gapless.broker.admin.metrics import Collector
 from gapless.broker.admin.port import PATHS, Admin
+from gapless.broker.configuration import Reloading
 from gapless.core.errors import StorageError, UsageError
 from gapless.testing.processes.brokers import Processes
 from tests.broker.castle import TABLE, Castle
@@ -324,6 +325,15 @@ class Talkative:
     is_ready = True
     console: Console | None = None
     inquiry: Any = None
+
+    def reload(self, *, only_look: bool) -> Reloading:
+        return Reloading()
+
+    def give_away(self) -> dict[str, Any]:
+        return {}
+
+    def back_up(self, number: int) -> tuple[int, bytes]:
+        return number, b""
 
     def statistics(self) -> dict[str, Any]:
         return {"much": "x" * 50_000_000}

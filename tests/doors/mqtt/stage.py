@@ -67,14 +67,14 @@ class Got(NamedTuple):
 
 TYPES = {
     0x01: "byte", 0x02: "long", 0x03: "text", 0x08: "text", 0x09: "binary", 0x0B: "varint",
-    0x11: "long", 0x12: "text", 0x13: "short", 0x1F: "text", 0x21: "short", 0x22: "short",
-    0x23: "short", 0x26: "pair", 0x27: "long",
+    0x11: "long", 0x12: "text", 0x13: "short", 0x1C: "text", 0x1F: "text", 0x21: "short",
+    0x22: "short", 0x23: "short", 0x26: "pair", 0x27: "long",
 }  # fmt: skip
 NAMES = {
     0x01: "payload_format", 0x02: "message_expiry", 0x03: "content_type", 0x08: "response_topic",
     0x09: "correlation_data", 0x0B: "identifiers", 0x11: "session_expiry", 0x12: "client",
-    0x13: "keep_alive", 0x1F: "reason", 0x21: "receive_maximum", 0x22: "alias_maximum",
-    0x23: "alias", 0x26: "user", 0x27: "packet_maximum",
+    0x13: "keep_alive", 0x1C: "server", 0x1F: "reason", 0x21: "receive_maximum",
+    0x22: "alias_maximum", 0x23: "alias", 0x26: "user", 0x27: "packet_maximum",
 }  # fmt: skip
 
 

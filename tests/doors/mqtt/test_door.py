@@ -22,10 +22,11 @@ from gapless.doors.mqtt.packets import (
     SubscribePacket,
     TopicFilter,
     Will,
+    encode,
 )
-from tests.broker.stage import run
+from tests.broker.stage import run, wait_until
 from tests.children import PATIENCE_S
-from tests.doors.mqtt.stage import place
+from tests.doors.mqtt.stage import Peer, place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -715,5 +716,96 @@ def test_a_gap_is_told(tmp_path: Path) -> None:
             got = await a.receive()
             assert got.topic == "$gapless/gap"
             assert json.loads(got.payload)["gap"] == {"start": 5, "end": 9}
+
+    run(main())
+
+
+# --- QoS 2 where something fails -----------------------------------------------------------------
+
+
+def lasting(client: str) -> dict[str, Any]:
+    return {"client": client, "clean": False, "session_expiry": FOREVER}
+
+
+async def taken(peer: Peer, count: int) -> list[bytes]:
+    """This many messages, and no more."""
+    got = [(await peer.receive()).payload for _ in range(count)]
+    await peer.quiet()
+    return got
+
+
+TOO_LONG = b"." * (1 << 20)
+
+
+def test_a_refused_message_of_qos_2_does_not_bring_its_neighbours_twice(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with place(tmp_path) as stage:
+            reader = await stage.join("reader")
+            await reader.subscribe("t")
+            sender = await stage.join(**lasting("sender"))
+            payloads = {11: b"1", 12: b"2", 13: TOO_LONG, 14: b"4", 15: b"5"}
+            packets: list[Any] = [SubscribePacket(1, (TopicFilter("u", 0),))]  # the others wait
+            for packet, payload in payloads.items():
+                packets.append(PublishPacket("t", payload, 2, False, False, packet))
+            sender.send(b"".join(encode(each, 5) for each in packets))
+            answers = [await sender.expect(Kind.PUBREC) for _ in payloads]
+            codes = {each.packet: each.code for each in answers}
+            assert codes == {11: 0, 12: 0, 13: 0x97, 14: 0, 15: 0}
+            assert sorted(await taken(reader, 4)) == [b"1", b"2", b"4", b"5"]
+
+    run(main())
+
+
+def test_the_packet_of_a_refused_message_of_qos_2_is_free_after_a_restart(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with place(tmp_path) as stage:
+            sender = await stage.join(**lasting("sender"))
+            sender.send(PublishPacket("before", TOO_LONG, 2, False, False, 7))
+            assert (await sender.expect(Kind.PUBREC)).code == 0x97
+            for packet in (8, 9):  # the number of the refused one is used by another
+                sender.send(PublishPacket("before", b"1", 2, False, False, packet))
+                await sender.expect(Kind.PUBREC)
+                sender.send(AnswerPacket(Kind.PUBREL, packet))
+                await sender.expect(Kind.PUBCOMP)
+        async with place(tmp_path) as stage:
+            reader = await stage.join("reader")
+            await reader.subscribe("t")
+            sender = await stage.join(**lasting("sender"))
+            sender.send(PublishPacket("t", b"2", 2, False, False, 7))
+            assert (await sender.expect(Kind.PUBREC)).code == 0
+            assert await taken(reader, 1) == [b"2"]
+
+    run(main())
+
+
+def test_a_client_may_subscribe_again_as_soon_as_its_session_is_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with place(tmp_path) as stage:
+            for number in range(10):  # as mosquitto_sub does
+                peer = await stage.join(**lasting("c"))
+                await peer.subscribe("t")
+                await peer.publish("t", b"%d" % number, 2)
+                assert (await peer.receive()).payload == b"%d" % number
+                peer.cut()
+
+    run(main())
+
+
+def test_a_client_that_is_back_at_once_goes_on(tmp_path: Path) -> None:
+    """What its last connection leaves behind ends before the next begins."""
+
+    async def main() -> None:
+        async with place(tmp_path) as stage:
+            peer = await stage.join(**lasting("c"))
+            await peer.subscribe("t")
+            for number in range(20):
+                answer = await peer.publish("t", b"%d" % number, 2)
+                assert answer is not None
+                assert answer.code == 0
+                assert (await peer.receive()).payload == b"%d" % number
+                peer.cut()
+                await wait_until(lambda: stage.door._hosts["c"].session.connection is None)
+                peer = await stage.join(**lasting("c"))
+            await peer.quiet()
 
     run(main())

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gapless.doors.mqtt import packets
 from gapless.doors.mqtt.packets import (
     AnswerPacket,
+    ConnectError,
     ConnectPacket,
     DisconnectPacket,
     Kind,
@@ -22,7 +23,6 @@ from gapless.doors.mqtt.packets import (
     SubscribePacket,
     TopicFilter,
     UnsubscribePacket,
-    VersionError,
     Will,
     decode,
     encode,
@@ -162,14 +162,26 @@ def test_an_error_has_the_reason_code_of_the_standard() -> None:
     assert refused("32 15 0005 746F706963 1234 04 0101 0101 7061796C6F6164") == 0x82  # twice
     assert refused("20 02 0000") == 0x82  # a client sends no CONNACK
     assert refused("82 07 1234 00 0001 70 03") == 0x81
-    assert refused("10 FFFFFFFF7F") == 0x81  # five bytes of length
+    assert refused("10 FFFFFFFF7F") == 0  # five bytes of length: the connection just ends
+    assert refused("82 07 0000 00 0001 70 00") == 0x81  # packet identifier 0
+    assert refused("D1 00") == 0x81
+    assert refused("30 0B 0005 746F706963 03 080000") == 0x82  # an empty response topic
     assert refused("30 FFFFFF7F") == 0x95
 
 
-def test_a_version_that_there_is_not_says_which() -> None:
-    with pytest.raises(VersionError) as caught:
-        decode(0x10, bytes.fromhex("0004 4D515454 06 02 000A 0000"), 0)
-    assert caught.value.version == 6
+@pytest.mark.parametrize(
+    ("packet", "code"),
+    [
+        ("0004 4D515454 06 02 000A 0000", 0x84),  # no such version
+        ("0006 4D5149736470 02 02 000A 0001 70", 0x84),
+        ("0004 4D515454 05 02 000A 06 21000A 21000A 0001 70", 0x82),  # a property twice
+        ("0004 4D515454 05 02 000A 00 0001 01", 0x85),  # a client identifier that is no text
+    ],
+)
+def test_a_connect_that_breaks_a_rule_is_answered(packet: str, code: int) -> None:
+    with pytest.raises(ConnectError) as caught:
+        decode(0x10, bytes.fromhex(packet), 0)
+    assert caught.value.code == code
 
 
 def test_a_filter_has_wildcards_in_their_places_only() -> None:

@@ -18,6 +18,7 @@ from gapless.doors.mqtt.packets import (
     encode,
 )
 from gapless.doors.mqtt.session import (
+    OWN,
     FinishDelivery,
     Key,
     MqttEvent,
@@ -34,7 +35,7 @@ KEY = Key("mqtt", "mqtt/0", 7)
 
 
 def event(qos: int) -> MqttEvent:
-    return MqttEvent(KEY, MqttMessage("t", b"x", qos), {})
+    return MqttEvent(KEY, MqttMessage("t", b"x", qos), {}, OWN)
 
 
 def connected(expiry_s: int = 100) -> MqttSession:
@@ -57,7 +58,7 @@ def test_changed_packets_are_packets_or_errors() -> None:
 
 def test_nothing_of_qos_2_leaves_before_its_number_is_written() -> None:
     session = connected()
-    [write] = session.deliver(event(2), T, 0.0)
+    [write] = session.deliver(event(2), None, 0.0)
     assert isinstance(write, PersistFacts)
     assert isinstance(write.then[0], SendBytes)
     [release] = session.receive(AnswerPacket(Kind.PUBREC, 1), 0.0)
@@ -68,16 +69,16 @@ def test_nothing_of_qos_2_leaves_before_its_number_is_written() -> None:
 def test_a_released_event_is_not_sent_again_after_a_restart() -> None:
     session = connected()
     session.recover(KEY, 9, is_released=True)
-    assert session.deliver(event(2), T, 0.0) == []
+    assert session.deliver(event(2), None, 0.0) == []
     done = session.receive(AnswerPacket(Kind.PUBCOMP, 9), 0.0)
-    assert done == [FinishDelivery(KEY, ("t",))]
-    assert session.deliver(event(2), T, 0.0) == [FinishDelivery(KEY, ("t",))]
+    assert done == [FinishDelivery(KEY, OWN)]
+    assert session.deliver(event(2), None, 0.0) == [FinishDelivery(KEY, OWN)]
 
 
 def test_an_event_that_was_sent_goes_out_under_its_number_after_a_restart() -> None:
     session = connected()
     session.recover(KEY, 9, is_released=False)
-    [sent] = session.deliver(event(2), T, 0.0)
+    [sent] = session.deliver(event(2), None, 0.0)
     assert sent == SendBytes(encode(PublishPacket("t", b"x", 2, False, True, 9), 5))
 
 
@@ -133,3 +134,23 @@ def test_answers_of_the_wrong_kind_end_the_connection() -> None:
     session.deliver(event(1), T, 0.0)
     with pytest.raises(PacketError):
         session.receive(AnswerPacket(Kind.PUBREC, 1), 0.0)
+
+
+def test_a_session_that_comes_back_may_send_all_that_waited_and_others_may_not() -> None:
+    """paho does so with what it was given while it was away."""
+    for present in (True, False):
+        session = connected()
+        session.lose(1.0)
+        back = ConnectPacket(5, "c", False, 0, properties={"session_expiry": 9})
+        session.connect(back, 2.0, present=present)
+        sent = [PublishPacket("t", b"x", 1, packet=number) for number in range(1, 41)]
+        if not present:
+            with pytest.raises(PacketError, match="receive maximum"):
+                [session.receive(each, 2.0) for each in sent]
+            continue
+        items = [session.receive(each, 2.0)[0] for each in sent]
+        for item in items:
+            assert isinstance(item, StoreMessage)
+            session.stored(item)
+        with pytest.raises(PacketError, match="receive maximum"):  # all was answered: now it counts
+            [session.receive(each, 2.0) for each in sent]

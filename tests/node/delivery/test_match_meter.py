@@ -17,7 +17,7 @@ from gapless.core.client_messages import (
 from gapless.core.identity import ClientName, Instant, PubendName, SubscriptionName, TopicName
 from gapless.filters.cost import LOOK, PATTERN
 from gapless.filters.filter import Filter
-from gapless.node.delivery.match_meter import EVENT_COST, MatchMeter
+from gapless.node.delivery.match_meter import EVENT_COST, TEXT_BYTES, MatchMeter
 from tests.node.town import ALONE, ANN, CONFIG, NEWS, Town, colours, publish, subscribe
 
 if TYPE_CHECKING:
@@ -202,3 +202,16 @@ def test_one_event_is_always_matched_however_dear_it_is() -> None:
     assert isinstance(ask(town, subscribe(1, "colour LIKE '%e%'")), Subscribed)
     sent = town.receive(ANN, publish("e1", "e2", "e3")) + town.wait(10)
     assert deliveries(sent) == ["e1", "e2", "e3"]
+
+
+def test_long_texts_are_matched_fewer_at_a_time_where_there_are_patterns() -> None:
+    meter, place = MatchMeter(CONFIG), PLACE
+    assert meter.room_bytes(place) >= 1 << 24, "without patterns nothing is searched"
+    dear = Filter.parse(" OR ".join(f"s LIKE '%{i}%'" for i in range(900)))
+    meter.add(place, "", dear)
+    room = meter.room_bytes(place)
+    assert room < 100 * meter.room(place) * TEXT_BYTES
+    meter.spend(place, 1, room)
+    assert (meter.room(place), meter.room_bytes(place)) == (0, 0)
+    meter.begin_turn()
+    assert meter.room_bytes(place) == room

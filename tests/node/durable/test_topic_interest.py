@@ -249,3 +249,19 @@ def test_a_leaf_whose_change_does_not_come_back_tells_all_it_has() -> None:
     assert leaf.learn("m1", news(0, 1, {"l": 0})) == []
     leaf.now = Instant(leaf.now + Config().change_wait)
     assert leaf.learn("m1", news(10, 1)) == [("m1", state("left", {"l": 1}, RED))]
+
+
+def test_a_topic_is_unwanted_only_when_every_cell_has_said_so() -> None:
+    host = Stand("s", now=5_000_000)
+
+    def is_unwanted() -> bool:
+        return host.interest.is_unwanted
+
+    assert host.interest.stamp is not None
+    assert host.interest.stamp.is_in_use
+    assert not is_unwanted()  # a subscription may have begun that we have not heard of
+    vector = dict(host.interest.stamp.vector)
+    host.receive("m1", state("middle", vector))
+    assert is_unwanted()
+    host.receive("m1", change("middle", "l", vector["l"] + 1, RED))
+    assert not is_unwanted()

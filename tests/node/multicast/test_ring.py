@@ -10,7 +10,8 @@ from gapless.core.identity import BrokerName
 from gapless.node.config import Config
 from gapless.node.directory.owner import ranking
 from gapless.node.multicast.name_book import NameBook
-from gapless.node.multicast.ring import make_member
+from gapless.node.multicast.ring import make_member, proximity
+from gapless.node.multicast.survey import UNMEASURED, Survey
 from gapless.node.network import parse_network
 from gapless.scribe.messages import Ringed, Seat
 from tests.node.ring import Ring, root_of, told, topic
@@ -200,7 +201,8 @@ def test_an_owner_that_comes_back_as_root_does_not_begin_the_topic_anew() -> Non
 
 
 def test_near_in_the_network_file_is_near_in_the_ring() -> None:
-    """Links between cells count; whoever is in no file is farther than all who are."""
+    """Until it is measured: links between cells count; whoever is in no file is farther than all
+    who are."""
     names = [BrokerName(f"b{index}") for index in range(5)]
     network = parse_network(
         "".join(
@@ -210,9 +212,12 @@ def test_near_in_the_network_file_is_near_in_the_ring() -> None:
         )
     )
     book = NameBook(network, 10)
-    member = make_member(Seat(book.id_of(names[1]), 1), names[1], network, book, Config())
+    survey = Survey(proximity(names[1], network, book), 10)
+    member = make_member(Seat(book.id_of(names[1]), 1), survey, Config())
     stranger = book.id_of(BrokerName("x"))
     member.pastry.members.hear_of([stranger, *(book.id_of(name) for name in names)])
-    links = [(distance, book.find(node)) for distance, node in member.pastry.contacts.nearby]
+    links = [
+        (distance - UNMEASURED, book.find(node)) for distance, node in member.pastry.contacts.nearby
+    ]
     assert sorted(links[:-1]) == [(1, "b0"), (1, "b2"), (2, "b3"), (3, "b4")]
     assert member.pastry.contacts.nearby[-1][1] == stranger

@@ -431,6 +431,7 @@ def test_a_broker_that_joins_serves_topics_of_others_and_nobody_before_it_is_a_p
     refused = dict(town.receive(ANN, CreateTopic(2, TopicName("sport"), "reliable")))[ANN]
     assert isinstance(refused, Refused)
     assert "decides about no topics" in refused.problem
+    assert refused.elsewhere == ("x",)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def mirrored(volume: DiskVolume, store: MemoryStore) -> MemoryConnection:
     grant = connection.acquire(NAME, "p1", "", 0.0)
     assert grant is not None
     stamp = catch_up(volume, connection, NAME)._replace(term=grant.term)
-    volume.mirror = StoreMirror(connection, NAME, stamp, volume.bounds, retry_s=0.0)
+    volume.mirror = StoreMirror(connection, NAME, stamp, volume, retry_s=0.001)
     return connection
 
 

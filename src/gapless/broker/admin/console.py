@@ -33,6 +33,7 @@ from gapless.core.client_messages import Publish, Receipt, Refused
 from gapless.core.errors import FilterError, GaplessError, UsageError
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, PubendName, TopicName
+from gapless.core.spans import SpanSet
 from gapless.core.ticks import PUBEND_BITS, Span
 from gapless.filters.filter import Filter
 from gapless.node.reads.search import Selection
@@ -40,7 +41,15 @@ from gapless.version import __version__
 from gapless.wire.events import decode_attributes, encode_event
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -72,7 +81,10 @@ STREAM_S = 50.0
 """How long one stream lasts; the admin port would end it after 60 seconds."""
 
 EVERY_S = 1.0
-"""How often figures, the tail and the picture of knowledge are sent."""
+"""How often figures and the tail are sent."""
+
+KNOWLEDGE_EVERY_S = 0.5
+"""How often the picture of knowledge is sent."""
 
 SHOWN_MAX = 200
 """Subscriptions on the page; the others are counted."""
@@ -273,6 +285,7 @@ class Console(PageSession):
             "released": max(relay.lost_below, hosted.released if hosted is not None else 0),
             "acknowledged": relay.acked,
             "asking": relay.questions.tick_count,
+            "asked": asked_spans(relay, shown),
             "nacks": relay.nacks_sent,
             "runs": list(knowledge_runs(relay, shown)),
             "below": {
@@ -387,6 +400,14 @@ class Console(PageSession):
         return dict(zip(others, found, strict=True))
 
 
+def asked_spans(relay: Relay, span: Span) -> list[tuple[int, int]]:
+    """The ticks of a span that this broker or a neighbour has asked for, with no answer yet."""
+    wanted = SpanSet()
+    for question in relay.questions.open_questions.values():
+        wanted.update(question.wanted.within(span))
+    return [(each.start, each.end) for each in wanted.within(span)][-RUNS_MAX:]
+
+
 def knowledge_runs(relay: Relay, span: Span) -> Iterator[tuple[str, int, int]]:
     """The ticks of a span as runs of one letter: L lost, P passed and forgotten, S silence, D an
     event, Q nothing is known."""
@@ -447,15 +468,26 @@ class PageRequests(ABC):
         name = request.path_params["name"]
         return asset(name, PAGES[name]) if name in PAGES else plain("no such page", 404)
 
-    def _stream(self, look: Callable[[], str]) -> Response:
+    def _stream(
+        self,
+        look: Callable[[], str],
+        every_s: float = EVERY_S,
+        feeds: Sequence[Coroutine[Any, Any, None]] = (),
+    ) -> Response:
+        """Send what `look` returns again and again. The feeds run for as long as the stream."""
         from starlette.responses import StreamingResponse
 
         async def events() -> AsyncIterator[str]:
+            tasks = [asyncio.create_task(each) for each in feeds]
             loop = asyncio.get_running_loop()
             end_s = loop.time() + STREAM_S
-            while loop.time() < end_s and self._session_of_page.is_ready:
-                yield f"data: {look()}\n\n"
-                await asyncio.sleep(EVERY_S)
+            try:
+                while loop.time() < end_s and self._session_of_page.is_ready:
+                    yield f"data: {look()}\n\n"
+                    await asyncio.sleep(every_s)
+            finally:
+                for task in tasks:
+                    task.cancel()
 
         headers = {**HEADERS, "Cache-Control": "no-store"}
         return StreamingResponse(events(), media_type="text/event-stream", headers=headers)
@@ -499,7 +531,9 @@ class ConsoleRequests(PageRequests):
         pubend = request.query_params.get("pubend", "")
         if self._console.knowledge(pubend) is None:
             return plain("no such pubend", 404)
-        return self._stream(lambda: json.dumps(self._console.knowledge(pubend)))
+        return self._stream(
+            lambda: json.dumps([self._console.knowledge(pubend)]), KNOWLEDGE_EVERY_S
+        )
 
     async def _tail(self, request: Request) -> Response:
         asked = request.query_params

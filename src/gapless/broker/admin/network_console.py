@@ -7,8 +7,8 @@ Theory of operation
     Brokers are found: figures tell the admin ports of brokers whose data lies in the same folder,
     which may change when those start again. A loopback address counts only if the broker that tells
     it was reached by one. Brokers of other machines are to be given.
-    What the page asks of one broker (tail, knowledge, conditions, a test event) is passed on to its
-    admin port. `why` asks all.
+    What the page asks of one broker (tail, conditions, a test event) is passed on to its admin
+    port. `why` and the picture of knowledge ask all.
     The console listens on loopback alone, checks the `Host`, and needs the token of the page for
     what changes something. It has the token for brokers with security; then a page must show the
     same token, so that nobody else on the machine acts with it.
@@ -29,6 +29,7 @@ from gapless.broker.addresses import EVERYWHERE, parse_address
 from gapless.broker.admin.connections import AdminConnections
 from gapless.broker.admin.console import (
     HEADERS,
+    KNOWLEDGE_EVERY_S,
     PAGES,
     PageRequests,
     PageSession,
@@ -58,7 +59,11 @@ REFUSAL_S = 0.5
 FIGURES_BYTES_MAX = 16 * 1024 * 1024
 """The longest figures of a broker: beyond it the broker counts as down."""
 
+OK = 200
 REFUSED = (401, 403)
+
+LANES_MAX = 24
+"""Brokers in the picture of knowledge: each is one more stream while the picture is open."""
 
 
 class Answer(NamedTuple):
@@ -169,17 +174,13 @@ class NetworkConsole(PageSession):
                 await asyncio.sleep(AGAIN_S)
 
     async def _read(self, broker: WatchedBroker, body: AsyncIterator[bytes]) -> None:
-        rest, count = b"", 0
-        async for piece in body:
-            *messages, rest = (rest + piece).split(b"\n\n")
-            for message in messages:
-                self._take(broker, json.loads(message.removeprefix(b"data: ")))
-            count += len(messages)
-            if len(rest) > FIGURES_BYTES_MAX:
-                raise ConnectionError("its figures are too long")
+        is_ready = False
+        async for figures in read_messages(body):
+            is_ready = True
+            self._take(broker, figures)
             if broker not in self.brokers:
                 return
-        if not count:
+        if not is_ready:
             raise ConnectionError("the broker is not ready")
 
     def _take(self, broker: WatchedBroker, figures: dict[str, Any]) -> None:
@@ -208,6 +209,17 @@ class NetworkConsole(PageSession):
             other.address = address
 
 
+async def read_messages(body: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    """What a stream of server-sent events brings; `OSError` if a message is too long."""
+    rest = b""
+    async for piece in body:
+        *messages, rest = (rest + piece).split(b"\n\n")
+        for message in messages:
+            yield json.loads(message.removeprefix(b"data: "))
+        if len(rest) > FIGURES_BYTES_MAX:
+            raise ConnectionError("its figures are too long")
+
+
 def is_local(address: str) -> bool:
     host = parse_address(address)[0]
     return host in ("localhost", "::1") or host.startswith("127.")
@@ -221,8 +233,32 @@ class NetworkRequests(PageRequests):
         self._network = network
 
     def gets(self) -> dict[str, Callable[[Request], Awaitable[Response]]]:
-        passed_on = dict.fromkeys(("knowledge", "tail", "check"), self._pass_on)
-        return {**super().gets(), **passed_on, "why": self._why}
+        passed_on = dict.fromkeys(("tail", "check"), self._pass_on)
+        return {
+            **super().gets(), **passed_on, "knowledge": self._knowledge, "why": self._why,
+        }  # fmt: skip
+
+    async def _knowledge(self, request: Request) -> Response:
+        """What each broker knows of a pubend; a broker that does not answer is left out."""
+        latest = dict[str, list[Any]]()
+        path = f"{request.url.path}?{request.url.query}"
+
+        async def follow(broker: WatchedBroker) -> None:
+            while True:
+                try:
+                    async with self._network.client.ask(broker.address, path) as answer:
+                        if answer.status == OK:
+                            async for latest[broker.name] in read_messages(answer.body):
+                                pass
+                except (OSError, ValueError):
+                    latest.pop(broker.name, None)
+                await asyncio.sleep(AGAIN_S)
+
+        def look() -> str:
+            return json.dumps([lane for lanes in latest.values() for lane in lanes])
+
+        feeds = [follow(each) for each in self._network.brokers[:LANES_MAX]]
+        return self._stream(look, KNOWLEDGE_EVERY_S, feeds)
 
     async def _pass_on(
         self, request: Request, body: bytes | None = None, page_token: str = ""

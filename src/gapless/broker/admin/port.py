@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from gapless.broker.admin.connections import AdminConnections
     from gapless.broker.admin.console import Console
     from gapless.broker.admin.inquiry import EventInquiry
+    from gapless.broker.configuration import Reloading
     from gapless.broker.security.access import Access
 
 BACKLOG = 128
@@ -53,6 +55,11 @@ PATHS = {
     "/subscriptions": "the durable subscriptions that live here, as JSON",
     "/metrics": "what matters of the figures, for Prometheus",
 }
+COMMANDS = {
+    "/backup?number=N": "the next bytes of a backup; X-Gapless-Backup is its number, 0 begins one",
+    "POST /reload": "read network file, settings and certificates anew (?look=1: only compare)",
+    "POST /drain": "give all named subscriptions to other brokers; what is still here",
+}
 INQUIRIES = {
     "/why?topic=T&pubend=P&tick=N&subscription=S": "what it knows of the way of an event",
     "/find?topic=T&where=CONDITION": "the newest events at this broker that match",
@@ -70,6 +77,9 @@ class Subject(Protocol):
     inquiry: EventInquiry
     console: Console | None
 
+    def reload(self, *, only_look: bool) -> Reloading: ...
+    def give_away(self) -> dict[str, Any]: ...
+    def back_up(self, number: int) -> tuple[int, bytes]: ...
     def statistics(self) -> dict[str, Any]: ...
     def subscription_names(self) -> list[str]: ...
     def subscriptions(self, names: Sequence[str]) -> list[dict[str, Any]]: ...
@@ -240,7 +250,9 @@ def make_app(subject: Subject) -> Starlette:
         if "text/html" in request.headers.get("accept", ""):
             return asset("index.html", "text/html")
         return PlainTextResponse(
-            "".join(f"{path}  {what}\n" for path, what in {**PATHS, **INQUIRIES}.items())
+            "".join(
+                f"{path}  {what}\n" for path, what in {**PATHS, **INQUIRIES, **COMMANDS}.items()
+            )
         )
 
     async def health(_: Request) -> Response:
@@ -264,6 +276,26 @@ def make_app(subject: Subject) -> Starlette:
         text = await asyncio.to_thread(written, figures, shown)  # long with many pubends
         return AnyResponse(text, media_type=CONTENT_TYPE_LATEST)
 
+    return Starlette(
+        routes=[
+            *command_routes(subject),
+            *inquiry_routes(subject),
+            Route("/", index),
+            Route("/health", health),
+            Route("/ready", ready),
+            Route("/statistics", statistics),
+            Route("/subscriptions", subscriptions),
+            Route("/metrics", metrics),
+            *(ConsoleRequests(subject.console).routes() if subject.console is not None else ()),
+        ]
+    )
+
+
+def inquiry_routes(subject: Subject) -> list[Route]:
+    """Requests about single events."""
+    from starlette.responses import JSONResponse, PlainTextResponse
+    from starlette.routing import Route
+
     async def why(request: Request) -> Response:
         asked = request.query_params
         names = ("topic", "pubend", "tick", "subscription")
@@ -282,16 +314,35 @@ def make_app(subject: Subject) -> Starlette:
             return PlainTextResponse(f"{error.problem}\n{error.caret()}\n", status_code=400)
         return JSONResponse(matching)
 
-    return Starlette(
-        routes=[
-            Route("/", index),
-            Route("/health", health),
-            Route("/ready", ready),
-            Route("/statistics", statistics),
-            Route("/subscriptions", subscriptions),
-            Route("/metrics", metrics),
-            Route("/why", why),
-            Route("/find", find),
-            *(ConsoleRequests(subject.console).routes() if subject.console is not None else ()),
-        ]
-    )
+    return [Route("/why", why), Route("/find", find)]
+
+
+def command_routes(subject: Subject) -> list[Route]:
+    """Requests that change something. A page of a stranger cannot give our header."""
+    from starlette.responses import JSONResponse, PlainTextResponse
+    from starlette.responses import Response as AnyResponse
+    from starlette.routing import Route
+
+    def told(path: str, answer: Callable[[Request], dict[str, Any]]) -> Route:
+        async def tell(request: Request) -> Response:
+            if request.headers.get("x-gapless") != "command":
+                return PlainTextResponse("give the header X-Gapless: command\n", status_code=403)
+            return JSONResponse(answer(request))
+
+        return Route(path, tell, methods=["POST"])
+
+    def reload(request: Request) -> dict[str, Any]:
+        return subject.reload(only_look=request.query_params.get("look") == "1").to_json()
+
+    async def backup(request: Request) -> Response:
+        number = request.query_params.get("number", "0")
+        if not number.isdecimal() or len(number) > TICK_DIGITS_MAX:
+            return PlainTextResponse("number is a number\n", status_code=400)
+        try:
+            current, data = await asyncio.to_thread(subject.back_up, int(number))
+        except UsageError as error:
+            return PlainTextResponse(f"{error}\n", status_code=409)
+        return AnyResponse(data, headers={"X-Gapless-Backup": str(current)})
+
+    commands = [told("/reload", reload), told("/drain", lambda _: subject.give_away())]
+    return [*commands, Route("/backup", backup)]

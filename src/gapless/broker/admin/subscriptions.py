@@ -96,6 +96,7 @@ class SubscriptionFigures:
             "gaps": contact.gaps,
             "last_gap": gap_line(definition.topic, *contact.last_gap) if contact.last_gap else None,
             "last_contact_s": seconds(now - contact_at) if contact_at else None,
+            "query": definition.query if lag.state == "reading" else "",
             "attached": session is not None,
             "catching_up": sorted(session.behind) if session is not None else [],
             "acknowledged": dict(token),

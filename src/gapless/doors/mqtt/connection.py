@@ -9,18 +9,18 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from gapless.doors.mqtt import websocket
 from gapless.doors.mqtt.packets import (
-    UNSUPPORTED_VERSION,
+    ConnectError,
     ConnectPacket,
     Kind,
     PacketError,
     Splitter,
-    VersionError,
     connack,
     decode,
 )
@@ -31,8 +31,16 @@ if TYPE_CHECKING:
 CONNECT_S = 10.0
 """How long a client may take for its CONNECT."""
 
+WRITE_BYTES_MAX = 4 << 20
+"""Unsent bytes of a connection; beyond it messages of QoS 0 to a session that ends with it are
+dropped, and the client is told. Others wait at the broker."""
+
 WAITING_MAX = 1_000
 """Packets that wait while the client is being admitted; beyond it the connection is not read."""
+
+
+PUBACK = Kind.PUBACK << 4
+PUBACKS, LENGTHS = bytes([PUBACK]) * (1 << 16), b"\2" * (1 << 16)
 
 
 class Gate(Protocol):
@@ -61,6 +69,7 @@ class MqttConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BYTES_MAX)
         loop = asyncio.get_running_loop()
         if self._door.begin(self):
             self._patience = loop.call_later(CONNECT_S, self.close)
@@ -72,6 +81,14 @@ class MqttConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         return False
+
+    def pause_writing(self) -> None:
+        if self._host is not None:
+            self._host.set_slow(is_slow=True)
+
+    def resume_writing(self) -> None:
+        if self._host is not None:
+            self._host.set_slow(is_slow=False)
 
     def connection_lost(self, _: Exception | None) -> None:
         self.is_closed = True
@@ -85,10 +102,6 @@ class MqttConnection(asyncio.Protocol):
     def certificate(self) -> dict[str, Any] | None:
         assert self._transport is not None
         return self._transport.get_extra_info("peercert")  # type: ignore[no-any-return]
-
-    @property
-    def unsent_bytes(self) -> int:
-        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self.is_closed:
@@ -113,6 +126,8 @@ class MqttConnection(asyncio.Protocol):
 
     def _take(self, data: bytes) -> None:
         try:
+            if self._host is not None and data[0] == PUBACK and self._take_pubacks(data):
+                return
             for first, body in self._splitter.feed(data):
                 if self.is_closed:
                     return
@@ -124,6 +139,20 @@ class MqttConnection(asyncio.Protocol):
                     self._on_frame(first, body)
         except PacketError as error:
             self._refuse(error)
+
+    def _take_pubacks(self, data: bytes) -> bool:
+        """Bytes that are nothing but short PUBACKs, as a busy subscriber sends them."""
+        count, rest = divmod(len(data), 4)
+        if rest or self._splitter.is_waiting or self.is_closed:
+            return False
+        if data[::4] != PUBACKS[:count] or data[1::4] != LENGTHS[:count]:
+            return False
+        numbers = struct.unpack(f">{count * '2xH'}", data)
+        if 0 in numbers:
+            return False
+        assert self._host is not None
+        self._host.answered(numbers)
+        return True
 
     def _on_frame(self, first: int, body: bytes) -> None:
         if self._host is not None:
@@ -162,10 +191,8 @@ class MqttConnection(asyncio.Protocol):
         host = self._host
         if host is not None and host.peer is self:
             host.perform(host.session.refuse(error, time.time()))
-        elif isinstance(error, VersionError):
-            is_five = error.version >= 5 and error.version != 6
-            code = UNSUPPORTED_VERSION if is_five else 1
-            self.write(connack(5 if is_five else 4, code, present=False))
+        elif isinstance(error, ConnectError) and error.code:
+            self.write(connack(5, error.code, present=False))
         self.close()
 
 

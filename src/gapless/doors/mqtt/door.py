@@ -7,7 +7,11 @@ Theory of operation
     over or comes back with another. What the door needs for itself (its topic, retained
     messages, the end of sessions) goes over a connection of its own.
     A connection begins with CONNECT. The door proves the token by connecting with it, ends an
-    earlier connection of the same client, and hands the session on to its `Host`.
+    earlier connection of the same client, and hands the session on to its `Host`. A session that
+    another door of the network has is taken over, or its client is redirected there if it says that
+    it follows redirects (`SessionDirectory`).
+    The door of the broker that has a group ends it when it has no members and no session has its
+    filter.
 
 Bounds: `CONNECTIONS_MAX` connections, `SESSIONS_MAX` sessions; beyond them a client is refused with
 "server busy" or "quota exceeded".
@@ -27,21 +31,20 @@ from gapless.client.errors import RefusedError
 from gapless.core.errors import GaplessError
 from gapless.doors.clients import BusyError
 from gapless.doors.mqtt.connection import MqttConnection, WebSocketConnection
-from gapless.doors.mqtt.host import Host, group_name
+from gapless.doors.mqtt.directory import SessionDirectory
+from gapless.doors.mqtt.host import GROUP, Host, group_name
 from gapless.doors.mqtt.journal import DoorJournal
 from gapless.doors.mqtt.mapping import (
     DEFAULT_TOPIC,
     MqttMessage,
     attributes_of,
-    gapless_topic,
     matches,
     message_of,
 )
 from gapless.doors.mqtt.packets import ConnectPacket, connack
 from gapless.doors.mqtt.retained import Retained
 from gapless.doors.mqtt.session import Key, MqttSession, TopicSubscription
-from gapless.doors.mqtt.sources import Group, SharedFeed, Source
-from gapless.filters import Filter
+from gapless.doors.mqtt.sources import SharedFeed
 from gapless.version import __version__
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from gapless.client.delivery import Receipt
     from gapless.client.subscription import Subscription
     from gapless.doors.clients import SharedClient
+    from gapless.doors.mqtt.directory import SessionEntry
     from gapless.doors.surroundings import DoorSurroundings
 
 logger = logging.getLogger("gapless.mqtt")
@@ -73,16 +77,21 @@ CLAIMS_S = 2.0
 
 TICK_S = 0.25
 SYSTEM_S = 10.0
+REDIRECT = "redirect"
+"""The user property of CONNECT by which a client says that it follows redirects."""
+
 BAD_LOGIN, NOT_AUTHORIZED, BAD_METHOD, BAD_CLIENT, BUSY = 0x86, 0x87, 0x8C, 0x85, 0x89
+OTHER_SERVER = 0x9C
 OLD_CODES = {BAD_LOGIN: 4, NOT_AUTHORIZED: 5, BAD_METHOD: 5, BAD_CLIENT: 2, BUSY: 3}
 
 
 class AdmissionError(Exception):
     """A client is not admitted; `code` is the reason code of its CONNACK."""
 
-    def __init__(self, code: int, problem: str = "") -> None:
+    def __init__(self, code: int, problem: str = "", server: str = "") -> None:
         super().__init__(problem)
         self.code = code
+        self.server = server  # that the client should use
 
 
 class MqttDoor:
@@ -97,7 +106,7 @@ class MqttDoor:
         self._hosts: dict[str, Host] = {}
         self._connections: set[MqttConnection] = set()
         self._feeds: dict[tuple[int, str, str], SharedFeed] = {}
-        self._groups: dict[tuple[str, str, str], Group] = {}
+        self._idle_groups: set[str] = set()  # that had no member when the door looked last
         self._unsure: dict[str, dict[int, tuple[int, str]]] = {}
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # with how many wait or have it
         self._endings: dict[str, asyncio.Task[None]] = {}
@@ -112,8 +121,8 @@ class MqttDoor:
     async def open(self, listeners: dict[str, socket.socket]) -> None:
         """Bring back what an earlier life of the broker has left, and take connections."""
         identities = self._broker.identities
-        token = identities.lend_to_door() if identities else ""
-        self.own = await self._opened.enter_async_context(self._broker.clients.own(token))
+        self._token = identities.lend_to_door() if identities else ""
+        self.own = await self._opened.enter_async_context(self._broker.clients.own(self._token))
         self.journal = DoorJournal(self._broker.folder / "mqtt")
         self._opened.push_async_callback(self.journal.close)
         self.retained = Retained(self.journal.facts("retained"))
@@ -130,6 +139,15 @@ class MqttDoor:
         await subscription.__aenter__()
         self._opened.push_async_callback(subscription.close)
         self._spawn(self._follow_retained(subscription))
+        address = self._broker.addresses.get("mqtt") or self._broker.addresses.get("mqtt_ws", "")
+        self._sessions = SessionDirectory(
+            (self._broker.name, address), self.journal, self._on_session
+        )
+        if not self._broker.is_alone:
+            sessions = await self._sessions.open(self.own)
+            self._opened.push_async_callback(sessions.close)
+            self._spawn(self._sessions.follow(sessions))
+            self._spawn(self._sessions.publish(self.own))
         self._spawn(self._tick())
         loop, tls = asyncio.get_running_loop(), self._broker.tls_with_certificates
         for name, kind in {"mqtt": MqttConnection, "mqtt_ws": WebSocketConnection}.items():
@@ -150,8 +168,6 @@ class MqttDoor:
             connection.close()
         for host in list(self._hosts.values()):
             await host.detach()
-        for group in self._groups.values():
-            await group.source.end()
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -180,6 +196,7 @@ class MqttDoor:
             if now_s - told_s >= SYSTEM_S:
                 told_s = now_s
                 self._tell_figures()
+                await self._end_groups()
             if now_s - self._claimed_s >= CLAIMS_S:
                 with suppress(GaplessError):
                     await self.read_claims()
@@ -209,7 +226,7 @@ class MqttDoor:
         if host is not None and host.peer is connection:
             host.perform(host.session.lose(time.time()))
             if not host.is_over:
-                self._spawn(host.detach())
+                host.detach()
 
     async def admit(self, connection: MqttConnection, packet: ConnectPacket) -> Host | None:
         """The host of the client's session, with this connection; None: it was refused."""
@@ -283,16 +300,56 @@ class MqttDoor:
             if len(self._hosts) >= SESSIONS_MAX:
                 raise AdmissionError(BUSY, "there are too many sessions")
             await self._wait_end(name)
-            host = self._hosts[name] = Host(self, MqttSession(name), owner)
+            host = Host(self, MqttSession(name), owner)
+            present = await self._fetch(host, packet)
+            self._hosts[name] = host
+        is_ready = True
         try:
             await host.prepare(client)
         except GaplessError as error:
+            self.log("a session cannot go on yet", error)
+            is_ready = False  # the connection ends; a reason code would end some clients for good
+        if not is_ready or connection.is_closed:
             if not present:
                 del self._hosts[name]
                 host.let_go()
-            raise AdmissionError(BUSY, str(error)) from None
+            return None
         host.attach(connection, packet, present=present, assigned=not packet.client)
         return host
+
+    async def _fetch(self, host: Host, packet: ConnectPacket) -> bool:
+        """Take the session over from another door; False: there is none, or the client wants a new
+        one."""
+        name = host.session.client
+        host.moves = self._sessions.moves(name) + 1
+        entry = self._sessions.get(name)
+        if entry is None:
+            return False
+        if entry.record["owner"] != host.owner:
+            raise AdmissionError(NOT_AUTHORIZED, "the session is another principal's")
+        if packet.clean:
+            self._sessions.tell(name, host.moves)  # that door ends it when it hears of it
+            return False
+        follows = any(key == REDIRECT for key, _ in packet.properties.get("user", []))
+        if follows and entry.address:
+            raise AdmissionError(OTHER_SERVER, f"the session is at {entry.door}", entry.address)
+        host.restore({**entry.record, "moves": host.moves})
+        return True
+
+    def tell_session(self, host: Host) -> None:
+        """A session of this door has begun or changed."""
+        if not self._broker.is_alone:
+            self._sessions.tell(host.session.client, host.moves, host.record()[2])
+
+    def _on_session(self, client: str, entry: SessionEntry) -> None:
+        """Another door has a session of this client, or has ended it."""
+        host = self._hosts.get(client)
+        if host is None or (host.moves, self._broker.name) >= (entry.moves, entry.door):
+            return
+        del self._hosts[client]
+        if host.peer is not None:
+            host.perform(host.session.take_over(time.time()))
+        self._spawn(host.forget(is_moved=entry.record.get("serial") == host.serial))
 
     def _proof(self, connection: MqttConnection, packet: ConnectPacket) -> tuple[str, str]:
         """Who the client is, and the token that proves it to the broker."""
@@ -317,6 +374,8 @@ class MqttDoor:
         properties = {}
         if packet.version == 5 and problem and packet.properties.get("request_problem", 1):
             properties = {"reason_string": " ".join(problem.split())[:1000]}
+        if error.server:
+            properties["server_reference"] = error.server
         told = code if packet.version == 5 else OLD_CODES[code]
         connection.write(connack(packet.version, told, present=False, properties=properties))
         connection.close()
@@ -328,6 +387,8 @@ class MqttDoor:
         if self._hosts.get(host.session.client) is host:
             del self._hosts[host.session.client]
         host.is_over = True
+        if host.session.client in self.journal.facts("session") and not self._broker.is_alone:
+            self._sessions.tell(host.session.client, host.moves)
         ending = asyncio.create_task(host.forget())
         self._endings[host.session.client] = ending
         self.tasks.add(ending)
@@ -357,25 +418,16 @@ class MqttDoor:
         """The broker may have this message of QoS 2 or not."""
         self._unsure.setdefault(client, {})[packet] = (number, topic)
 
-    def take_unsure(self, client: str) -> dict[int, tuple[int, str]]:
-        return self._unsure.pop(client, {})
+    def unsure(self, client: str) -> dict[int, tuple[int, str]]:
+        """By packet: the number and topic of messages that the broker may have or not."""
+        return self._unsure.get(client, {})
 
     def _restore(self) -> None:
         """Sessions of an earlier life of the broker."""
-        now_s = time.time()
         for client, value in self.journal.facts("session").items():
             read = json.loads(value)
-            session = MqttSession(client)
-            session.expiry_s = read["expiry"]
-            session.ends_s = None if read["expiry"] >= 0xFFFFFFFF else now_s + read["expiry"]
-            host = self._hosts[client] = Host(self, session, read["owner"])
-            for each in read["subscriptions"]:
-                made = TopicSubscription(**each)
-                if made.where:
-                    made.condition = Filter.parse(made.where)
-                session.subscriptions[made.filter] = made
-                if made.qos and not made.group and not made.filter.startswith("$"):
-                    host.restore_source(made, gapless_topic(made.plain, self.claims))
+            host = self._hosts[client] = Host(self, MqttSession(client), read["owner"])
+            host.restore(read)
         for key, value in self.journal.facts("in").items():
             packet, client = key.split(" ", 1)
             number, topic = value.decode().split(" ", 1)
@@ -416,31 +468,28 @@ class MqttDoor:
                     del self._feeds[key]
             self._spawn(feed.close())
 
-    async def group(
-        self, key: tuple[str, str, str], topic: str, condition: str, client: SharedClient
-    ) -> Group:
-        group = self._groups.get(key)
-        if group is None:
-            source = Source(client.client, group_name(*key), topic, condition)
-            group = Group(source, client)
-            await source.begin(group, client.client)
-            client.begin()
-            self._groups[key] = group
-        return group
-
-    async def leave_group(self, group: Group, name: str, host: Host) -> None:
-        """End a shared subscription when no session has it any more."""
-        group.leave(host)
-        if group.members or any(
-            name in each.session.subscriptions for each in self._hosts.values()
-        ):
-            return
-        for key, each in list(self._groups.items()):
-            if each is group:
-                del self._groups[key]
-                group.client.end()
-        await group.source.end()
-        await self.end_subscription(group.source.name)
+    async def _end_groups(self) -> None:
+        """End the groups of this broker that nobody uses any more."""
+        wanted = {
+            group_name(each.group, each.plain, each.where)
+            for host in self._hosts.values()
+            for each in host.session.subscriptions.values()
+            if each.group
+        }
+        for record in self._sessions.records():
+            for fields in record["subscriptions"]:
+                each = TopicSubscription(**fields)
+                wanted.add(group_name(each.group, each.plain, each.where))
+        idle = {
+            name
+            for each in self._broker.subscriptions(self._token, None)
+            if (name := str(each["name"])).startswith(GROUP)
+            and name not in wanted
+            and not each["attached"]
+        }
+        for name in idle & self._idle_groups:
+            await self.end_subscription(name)
+        self._idle_groups = idle
 
     async def end_subscription(self, name: str) -> None:
         with suppress(GaplessError):  # it is gone already

@@ -7,8 +7,16 @@ Theory of operation
     QoS 2 from a durable session is published under a named publisher. Its number is written to the
     journal before the message is sent to the broker: after a crash the broker says how many numbers
     it has, and a packet identifier whose number is missing there is forgotten: its repeat counts.
+    The door asks the same when publishing fails for whatever reason: what was sent may be stored.
+    A message is refused for a reason that stays. For any other the connection ends, without a
+    reason code: some clients take a message with a code for done, and some end with the code.
     What a packet depends on is durable before the packet leaves, and only its own connection gets
     it: `PersistFacts`.
+    Subscriptions. Those of a durable session are one named subscription for each gapless topic;
+    its condition is altered when filters come and go. A shared one makes the session a member of a
+    group of the broker. The group is the door's own, since a group has members of several
+    principals; an anonymous subscription that takes nothing proves that this client may subscribe,
+    and ends when it no longer may.
 """
 
 from __future__ import annotations
@@ -16,15 +24,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import secrets
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gapless.client.errors import LinkError
+from gapless.client.errors import LinkError, RefusedError
 from gapless.core.errors import EventError, FilterError, GaplessError
 from gapless.doors.mqtt.mapping import MqttMessage, attributes_of, condition_of, gapless_topic
-from gapless.doors.mqtt.packets import PacketError
+from gapless.doors.mqtt.packets import FOREVER, UNSAID, PacketError
 from gapless.doors.mqtt.session import (
+    OWN,
     Close,
     DropFilters,
     End,
@@ -37,11 +47,11 @@ from gapless.doors.mqtt.session import (
     TopicSubscription,
     WishFilters,
 )
-from gapless.doors.mqtt.sources import SessionTaker, Source
+from gapless.doors.mqtt.sources import GroupSource, SessionSource
 from gapless.filters import Filter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gapless.client.client import Client
     from gapless.client.delivery import Gap, Receipt
@@ -50,19 +60,28 @@ if TYPE_CHECKING:
     from gapless.doors.mqtt import packets
     from gapless.doors.mqtt.journal import DoorJournal
     from gapless.doors.mqtt.retained import Retained
-    from gapless.doors.mqtt.session import Action, Key, MqttEvent
-    from gapless.doors.mqtt.sources import Group, SharedFeed
+    from gapless.doors.mqtt.session import Action, Key, MqttEvent, PackedEvents
+    from gapless.doors.mqtt.sources import SharedFeed
 
 BATCH_EVENTS_MAX = 256
 BATCH_BYTES_MAX = 1 << 20
 WORK_MAX = 2_000
 """Actions in the queue; beyond it the connection is not read until half of them are done."""
 
-WRITE_BYTES_MAX = 4 << 20
-"""Unsent bytes of a connection; beyond it messages of QoS 0 are dropped, and the client is told."""
+NOTHING = "1 = 0"
+"""The condition of the anonymous subscription by which a client proves its right to subscribe."""
 
 NOT_AUTHORIZED, OTHER_PROBLEM, QUOTA = 0x87, 0x83, 0x97
-NO_SUBSCRIPTION = 0x11
+NO_SUBSCRIPTION, TAKEN_OVER = 0x11, 0x8E
+KEPT = ("filter", "qos", "no_local", "as_published", "identifier", "where", "topic")
+"""What is written of a subscription."""
+
+GROUP = "mqtt-share:"
+"""How the names of groups begin."""
+
+LATER = ("ry again", "again later", " runs", "publisher again")
+"""What the broker says where the same request may succeed later."""
+
 OWN_TOPICS = ("$SYS", "$gapless", "$share")
 GAP_TOPIC = "$gapless/gap"
 
@@ -70,8 +89,6 @@ GAP_TOPIC = "$gapless/gap"
 class Peer(Protocol):
     """The connection of a client."""
 
-    @property
-    def unsent_bytes(self) -> int: ...
     def write(self, data: bytes) -> None: ...
     def close(self) -> None: ...
     def hold(self, *, back: bool) -> None: ...
@@ -89,8 +106,9 @@ class SharedState(Protocol):
 
     def log(self, what: str, error: Exception) -> None: ...
     def end(self, host: Host) -> None: ...
+    def tell_session(self, host: Host) -> None: ...
     def facts_of(self, client: str) -> list[tuple[str, str]]: ...
-    def take_unsure(self, client: str) -> dict[int, tuple[int, str]]: ...
+    def unsure(self, client: str) -> dict[int, tuple[int, str]]: ...
     def doubt(self, client: str, packet: int, number: int, topic: str) -> None: ...
     def count_received(self, count: int) -> None: ...
     def note(self, topic: str, message: MqttMessage, receipt: Receipt | None) -> None: ...
@@ -99,10 +117,6 @@ class SharedState(Protocol):
     def leave_feed(self, feed: SharedFeed, host: Host, name: str) -> None: ...
     async def read_claims(self) -> None: ...
     async def feed(self, client: Client, topic: str, condition: str) -> SharedFeed: ...
-    async def group(
-        self, key: tuple[str, str, str], topic: str, condition: str, client: SharedClient
-    ) -> Group: ...
-    async def leave_group(self, group: Group, name: str, host: Host) -> None: ...
     async def end_subscription(self, name: str) -> None: ...
 
 
@@ -112,21 +126,26 @@ class Host:
     def __init__(self, door: SharedState, session: MqttSession, owner: str) -> None:
         self.session = session
         self.owner = owner
+        self.serial = secrets.token_hex(4)
+        self.moves = 0  # from door to door
         self.peer: Peer | None = None
         self.is_over = False
         self._door = door
         self._shared_client: SharedClient | None = None
         self._holds_client = False
-        self._sources: dict[str, Source] = {}
-        self._takers: dict[str, SessionTaker] = {}
+        self._sources: dict[str, SessionSource] = {}  # by gapless topic
+        self._members: dict[str, GroupSource] = {}  # by filter, as the next
         self._feeds: dict[str, SharedFeed] = {}
-        self._groups: dict[str, Group] = {}
         self._publishers: dict[str, Publisher] = {}
         self._work: deque[StoreMessage | WishFilters | DropFilters] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._detaching: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()  # one at a time begins and ends subscriptions
         self._is_held = False
+        self._is_slow = False
+        self._dropped = 0  # messages of QoS 0 that the connection had no room for
 
     @property
     def client(self) -> Client:
@@ -152,53 +171,63 @@ class Host:
         now_s = time.time()
         self.perform(self.session.connect(packet, now_s, present=present, assigned=assigned))
         if self.session.is_durable:
-            self._door.journal.write([self.record()])
+            self._write_record()
         if self.session.subscriptions:
             self._begin_task(self._resume(peer))
 
     async def _resume(self, peer: Peer) -> None:
         """Read the subscriptions of a session that has come back."""
-        try:
-            for subscription in list(self.session.subscriptions.values()):
-                await self._begin(subscription)
-                if self.peer is not peer:
-                    return
-                self._open(subscription)
-        except GaplessError as error:
+        async with self._changing:  # a client may subscribe again at once
+            subscriptions = list(self.session.subscriptions.values())
+            problems = await self._begin(subscriptions)
+        for error in problems.values():
             self.fail(error)
+            return
+        if self.peer is peer:
+            for subscription in subscriptions:
+                self._open(subscription)
 
-    async def detach(self) -> None:
-        """The connection is gone: stop reading, so that the broker keeps what comes."""
+    def detach(self) -> asyncio.Task[None]:
+        """The connection is gone: stop reading, so that the broker keeps what comes. The next
+        connection waits for the end of it (`prepare`)."""
         self.peer = None
-        for name, group in list(self._groups.items()):
-            group.leave(self)
-            group.give_back(self.session.unsend(name))
+        self._is_slow = False
+        if self._detaching is None or self._detaching.done():
+            self._detaching = asyncio.create_task(self._stop())
+        return self._detaching
+
+    async def _stop(self) -> None:
         for name, feed in list(self._feeds.items()):
             self._door.leave_feed(feed, self, name)
         self._feeds.clear()
         for task in list(self._tasks):
             task.cancel()
+        members, self._members = self._members, {}
+        for member in members.values():
+            await member.end()
         for source in self._sources.values():
             await source.end()
         if self._worker is not None:
             await asyncio.wait((self._worker,))  # it finishes what the client has sent
-        for publisher in self._publishers.values():
-            await publisher.__aexit__(asyncio.CancelledError, None, None)
-        self._publishers.clear()
+        for topic in list(self._publishers):
+            await self._end_publisher(topic)
 
-    async def forget(self) -> None:
-        """The session is over: end its named subscriptions and forget what was written."""
+    async def forget(self, *, is_moved: bool = False) -> None:
+        """The session is over, or goes on at another door: forget what was written, and end its
+        named subscriptions unless they go on."""
         self.is_over = True
         await self.detach()
-        names = [source.name for source in self._sources.values()]
         facts = self._door.facts_of(self.session.client)
         if facts:
             await self._door.journal.write([(table, key, None) for table, key in facts])
-        for name, group in self._groups.items():
-            await self._door.leave_group(group, name, self)
-        for name in names:
+        for name in () if is_moved else self._names():
             await self._door.end_subscription(name)
         self.let_go()
+
+    def _names(self) -> list[str]:
+        """The named subscriptions of the session."""
+        topics = {each.topic for each in self.session.subscriptions.values() if not each.group}
+        return [subscription_name(self.session.client, self.serial, each) for each in topics]
 
     def let_go(self) -> None:
         """Hold the client to the broker no longer: it is closed when nobody uses it."""
@@ -210,25 +239,45 @@ class Host:
         """The session as it is written."""
         session = self.session
         subscriptions = [
-            {
-                "filter": each.filter,
-                "qos": each.qos,
-                "no_local": each.no_local,
-                "as_published": each.as_published,
-                "identifier": each.identifier,
-                "where": each.where,
-            }
-            for each in session.subscriptions.values()
+            {name: getattr(each, name) for name in KEPT} for each in session.subscriptions.values()
         ]
-        text = {"owner": self.owner, "expiry": session.expiry_s, "subscriptions": subscriptions}
+        text = {
+            "owner": self.owner,
+            "serial": self.serial,
+            "moves": self.moves,
+            "expiry": session.expiry_s,
+            "subscriptions": subscriptions,
+        }
         return "session", session.client, json.dumps(text).encode()
+
+    def restore(self, fields: Mapping[str, Any]) -> None:
+        """The session as it was written, here or at another door."""
+        session, self.serial, self.moves = self.session, fields["serial"], fields["moves"]
+        session.expiry_s = expiry = fields["expiry"]
+        session.ends_s = None if expiry >= FOREVER else time.time() + expiry
+        for each in fields["subscriptions"]:
+            made = TopicSubscription(**each)
+            if made.where:
+                made.condition = Filter.parse(made.where)
+            session.subscriptions[made.filter] = made
+
+    def _write_record(self) -> asyncio.Future[None]:
+        record = self.record()
+        self._door.tell_session(self)
+        return self._door.journal.write([record])
 
     # --- actions ---------------------------------------------------------------------------------
 
     def receive(self, packet: packets.Packet) -> None:
         self.perform(self.session.receive(packet, time.time()))
-        if self.session.has_room:
-            self._wake()
+        self._wake()
+
+    def answered(self, packets: Iterable[int]) -> None:
+        """PUBACKs of the client."""
+        actions = self.session.answered(packets, time.time())
+        if actions:
+            self.perform(actions)
+        self._wake()
 
     def fire(self, now_s: float) -> None:
         self.perform(self.session.fire(now_s))
@@ -236,17 +285,21 @@ class Host:
     def fail(self, error: GaplessError) -> None:
         """A subscription cannot go on: the client learns it by the end of its connection."""
         if self.session.connection is not None:
-            code = code_of(error)
+            code = UNSAID if may_pass(error) else code_of(error)
             self.perform(self.session.refuse(PacketError(code, str(error)), time.time()))
 
     def perform(self, actions: Iterable[Action]) -> None:
+        data: list[bytes] = []
         for action in actions:
+            if isinstance(action, SendBytes):
+                data.append(action.data)
+                continue
+            if data and not isinstance(action, FinishDelivery):
+                self._write(data)
+                data = []
             match action:
-                case SendBytes(data):
-                    if self.peer is not None:
-                        self.peer.write(data)
-                case FinishDelivery(key, filters):
-                    self._finish(key, filters)
+                case FinishDelivery(key, source):
+                    self._finish(key, source)
                 case StoreMessage() | WishFilters() | DropFilters():
                     self._add_work(action)
                 case PersistFacts(writes, then):
@@ -258,14 +311,18 @@ class Host:
                     self._begin_task(self._publish_will(message), outlives=True)
                 case End():
                     self._door.end(self)
+        if data:
+            self._write(data)
 
-    def _finish(self, key: Key, filters: tuple[str, ...]) -> None:
-        for name in filters:
-            if name in self._sources:
-                self._sources[name].finish(key)
-            elif name in self._groups:
-                self._groups[name].source.finish(key)
-                self._groups[name].wake()
+    def _write(self, data: list[bytes]) -> None:
+        if self.peer is not None:
+            self.peer.write(b"".join(data))
+
+    def _finish(self, key: Key, source: str) -> None:
+        if source in self._members:
+            self._members[source].finish(key)
+        elif source == OWN and key.topic in self._sources:
+            self._sources[key.topic].finish(key)
 
     def _persist(
         self, writes: tuple[tuple[str, str, bytes | None], ...], then: tuple[Action, ...]
@@ -310,29 +367,49 @@ class Host:
 
     # --- room ------------------------------------------------------------------------------------
 
-    async def wait_room(self) -> None:
-        self._room.clear()
-        await self._room.wait()
+    async def wait_room(self) -> int:
+        while self._is_slow or not self.session.room:
+            self._room.clear()
+            await self._room.wait()
+        return self.session.room
 
     def _wake(self) -> None:
-        self._room.set()
-        for group in self._groups.values():
-            group.wake()
+        if self.session.room:
+            self._room.set()
 
-    def deliver(self, event: MqttEvent, subscription: TopicSubscription) -> None:
-        peer = self.peer
-        if (
-            peer is not None
-            and not min(event.message.qos, subscription.qos)
-            and peer.unsent_bytes > WRITE_BYTES_MAX
-        ):
-            self.session.dropped += 1
-            self._finish(event.key, (subscription.filter,))
+    def set_slow(self, *, is_slow: bool) -> None:
+        """The connection takes no more bytes for now, or takes some again."""
+        self._is_slow = is_slow
+        if is_slow:
             return
-        self.perform(self.session.deliver(event, subscription, time.time()))
-        if self.session.dropped and peer is not None and peer.unsent_bytes < WRITE_BYTES_MAX // 2:
-            count, self.session.dropped = self.session.dropped, 0
+        self._wake()
+        if self._dropped:
+            count, self._dropped = self._dropped, 0
             self._tell({"dropped": count}, "messages of QoS 0 were dropped: the client was slow")
+
+    def deliver(self, events: Sequence[MqttEvent], subscription: TopicSubscription | None) -> None:
+        now_s, session = time.time(), self.session
+        actions: list[Action] = []
+        for event in events:
+            if self._is_slow and event.source is None and self._is_loose(event, subscription):
+                self._dropped += 1
+                continue
+            actions += session.deliver(event, subscription, now_s)
+        self.perform(actions)
+
+    def _is_loose(self, event: MqttEvent, subscription: TopicSubscription | None) -> bool:
+        return not event.message.qos or (subscription is not None and not subscription.qos)
+
+    def deliver_batch(self, batch: PackedEvents, subscription: TopicSubscription) -> None:
+        """Events of a feed."""
+        data = None if self._is_slow else self.session.take_batch(batch, subscription)
+        if data is None:
+            self.deliver(batch.events, subscription)
+        elif self.peer is not None:
+            self.peer.write(data)
+
+    def tell_released(self, keys: list[Key]) -> None:
+        self.perform(self.session.released(keys))
 
     def tell_gap(self, gap: Gap) -> None:
         span = {"start": gap.span.start, "end": gap.span.end}
@@ -379,10 +456,8 @@ class Host:
                     if self.peer is not None:
                         self.peer.hold(back=False)
         except GaplessError as error:
-            dropped = [each for each in self._work if isinstance(each, StoreMessage)]
             self._work.clear()
-            for item in dropped:
-                self.session.settle(item.packet, is_stored=False)
+            self.session.forget_unsent()  # the client sends it again
             self._door.log("a client's request failed", error)
             self.fail(error)
         finally:
@@ -421,20 +496,19 @@ class Host:
                 await self._publish_once(topic, batch)
             else:
                 await self._publish(topic, [each.message for each in batch])
-        except LinkError:
-            for item in batch:  # what has a number is settled when the client is back
-                if self.session.incoming.get(item.packet) is None:
-                    self.session.settle(item.packet, is_stored=False)
-            raise
         except GaplessError as error:
-            if len(batch) == 1:
-                self._refuse(first, error)
-                return
+            if may_pass(error) or code_of(error) == TAKEN_OVER:
+                raise
+            stored = await self._settle() if self._is_exact(first) else set[int]()
             for item in batch:
-                await self._store([item])
+                if item.packet in stored:
+                    self.perform(self.session.stored(item))
+                elif len(batch) == 1:
+                    self._refuse(item, error)
+                else:
+                    await self._store([item])
             return
-        for item in batch:
-            self.perform(self.session.stored(item))
+        self.perform([action for item in batch for action in self.session.stored(item)])
 
     def _check(self, message: MqttMessage) -> None:
         if message.topic.startswith("$") and message.topic.split("/")[0] in OWN_TOPICS:
@@ -472,8 +546,8 @@ class Host:
                 for each in batch
             )
             await publisher.flush()
-        except LinkError:
-            del self._publishers[topic]
+        except GaplessError:
+            await self._end_publisher(topic)
             for place, item in enumerate(batch):
                 door.doubt(session.client, item.packet, number + place, topic)
             raise
@@ -490,29 +564,54 @@ class Host:
             self._publishers[topic] = found
         return found
 
+    async def _end_publisher(self, topic: str) -> None:
+        publisher = self._publishers.pop(topic)
+        await publisher.__aexit__(asyncio.CancelledError, None, None)
+
     async def prepare(self, client: SharedClient) -> None:
-        """After a crash, before the client is answered: ask the broker which messages of QoS 2 it
-        has. A packet identifier whose message is missing is forgotten, so that a repeat counts."""
+        """Before the client is answered: let the last connection end, and settle what a crash has
+        left open."""
+        if self._detaching is not None:
+            await asyncio.wait((self._detaching,))
         client.begin()
         self.let_go()
         self._shared_client, self._holds_client = client, True
-        session = self.session
-        for packet, (number, topic) in self._door.take_unsure(session.client).items():
-            publisher = await self._publisher(topic)
+        await self._settle()
+        self.session.forget_unsent()
+
+    async def _settle(self) -> set[int]:
+        """Ask the broker which messages of QoS 2 it has, of those that the door is not sure of: the
+        packet identifiers of these. Of the others the number is forgotten, so that a repeat
+        counts."""
+        session, unsure = self.session, self._door.unsure(self.session.client)
+        stored, missing = set[int](), set[int]()
+        for packet, (number, topic) in list(unsure.items()):
+            publisher = await self._publisher(topic)  # may fail: then it is as unsure as before
             if session.incoming.get(packet) == number:
-                session.settle(packet, is_stored=number < publisher.sequence)
+                (stored if number < publisher.sequence else missing).add(packet)
+        if missing:  # or the number, when another message has it, would say that they are stored
+            facts = [("in", f"{packet} {session.client}", None) for packet in missing]
+            await self._door.journal.write(facts)
+        session.settle(stored, missing)
+        unsure.clear()
+        return stored
 
     # --- subscribing -----------------------------------------------------------------------------
 
     async def _subscribe(self, packet: packets.SubscribePacket) -> None:
-        peer, session = self.peer, self.session
+        peer = self.peer
         if peer is None:
             return
         await self._door.read_claims()
+        async with self._changing:
+            await self._begin_filters(packet, peer)
+
+    async def _begin_filters(self, packet: packets.SubscribePacket, peer: Peer) -> None:
+        session = self.session
         where = dict(packet.properties.get("user", [])).get("where", "")
-        codes, problems, begun = bytearray(), [], []
-        for each in packet.filters:
-            subscription = TopicSubscription(
+        before = dict(session.subscriptions)
+        fresh = [
+            TopicSubscription(
                 filter=each.filter,
                 qos=each.qos,
                 no_local=each.no_local,
@@ -520,93 +619,125 @@ class Host:
                 identifier=packet.properties.get("subscription_identifier", 0),
                 where=where,
             )
-            try:
-                await self._begin(subscription)
-            except GaplessError as error:
-                codes.append(code_of(error))
-                problems.append(str(error))
-                continue
-            is_new = each.filter not in session.subscriptions
-            session.subscriptions[each.filter] = subscription
-            codes.append(each.qos)
-            begun.append((subscription, each.handling == 0 or (each.handling == 1 and is_new)))
+            for each in packet.filters
+        ]
+        for each in fresh:  # known before the broker has it: its first event may come at once
+            known = before.get(each.filter)
+            each.topic = known.topic if known else gapless_topic(each.plain, self._door.claims)
+            session.subscriptions[each.filter] = each
+        problems = await self._begin(fresh)
+        passing = next(filter(may_pass, problems.values()), None)
+        for name in problems:
+            session.subscriptions.pop(name, None)
+            if name in before:
+                session.subscriptions[name] = before[name]
+        if passing is not None:
+            raise passing  # the client asks again on its next connection
         if session.is_durable:
-            await self._door.journal.write([self.record()])
+            await self._write_record()
         if self.peer is not peer:
             return
-        self.perform(session.subscribed(packet.packet, bytes(codes), "; ".join(problems)))
-        for subscription, with_retained in begun:
-            self._open(subscription)
-            if with_retained and not subscription.group:
-                self._door.send_retained(self, subscription)
+        codes = bytes(code_of(problems[e.filter]) if e.filter in problems else e.qos for e in fresh)
+        reasons = "; ".join(dict.fromkeys(map(str, problems.values())))
+        self.perform(session.subscribed(packet.packet, codes, reasons))
+        for each, given in zip(fresh, packet.filters, strict=True):
+            if each.filter not in problems:
+                self._open(each)
+                is_new = given.handling == 1 and each.filter not in before
+                if (given.handling == 0 or is_new) and not each.group:
+                    self._door.send_retained(self, each)
 
-    async def _begin(self, subscription: TopicSubscription) -> None:
-        """Make sure that the broker has it; nothing is delivered before `_open`."""
+    async def _begin(self, fresh: Sequence[TopicSubscription]) -> dict[str, GaplessError]:
+        """Make sure that the broker has these; nothing is delivered before `_open`. By filter: why
+        it cannot be."""
+        problems: dict[str, GaplessError] = {}
+        own: dict[str, list[str]] = {}  # by gapless topic, what the named subscription gets
+        for each in fresh:
+            try:
+                if each.where:
+                    each.condition = Filter.parse(each.where)
+                if each.levels[0] in OWN_TOPICS:
+                    continue
+                if each.group:
+                    await self._join(each)
+                elif self.session.is_durable or each.topic in self._sources:
+                    own.setdefault(each.topic, []).append(each.filter)
+                else:
+                    condition = condition_of(each.plain, each.where, each.topic)
+                    await self._join_feed(each, condition)
+            except GaplessError as error:
+                problems[each.filter] = error
+        for topic, filters in own.items():
+            try:
+                await self._set_source(topic)
+            except GaplessError as error:
+                problems |= dict.fromkeys(filters, error)
+        return problems
+
+    async def _join(self, subscription: TopicSubscription) -> None:
+        """Become a member of the group of a shared filter."""
         name, plain, where = subscription.filter, subscription.plain, subscription.where
-        if subscription.levels[0] in OWN_TOPICS:
-            return
-        if where:
-            subscription.condition = Filter.parse(where)
-        topic = gapless_topic(plain, self._door.claims)
-        condition = condition_of(plain, where, topic)
-        if subscription.group:
-            key = (subscription.group, plain, where)
-            self._groups[name] = await self._door.group(key, topic, condition, self.shared_client)
-        elif subscription.qos and (self.session.is_durable or name in self._sources):
+        await self._join_feed(subscription, NOTHING)
+        if (before := self._members.pop(name, None)) is not None:
+            await before.end()
+        member = GroupSource(self, subscription, group_name(subscription.group, plain, where))
+        condition = condition_of(plain, where, subscription.topic)
+        window = self.session.connection.window if self.session.connection is not None else 1
+        await member.begin(self._door.own, condition, window)
+        self._members[name] = member
+
+    async def _join_feed(self, subscription: TopicSubscription, condition: str) -> None:
+        name = subscription.filter
+        feed = await self._door.feed(self.client, subscription.topic, condition)
+        if self._feeds.get(name) is not feed:
             self._leave_feed(name)
-            await self._begin_source(subscription, topic, condition)
-        else:
-            await self._end_source(name)
-            feed = await self._door.feed(self.client, topic, condition)
-            if self._feeds.get(name) is not feed:
-                self._leave_feed(name)
-                self._feeds[name] = feed
+            self._feeds[name] = feed
 
-    async def _begin_source(
-        self, subscription: TopicSubscription, topic: str, condition: str
-    ) -> None:
-        filter_text = subscription.filter
-        name = subscription_name(self.session.client, filter_text, subscription.where)
-        source = self._sources.get(filter_text)
-        taker = self._takers.get(filter_text)
-        if source is not None and source.name != name:
-            await self._end_source(filter_text)
-            source = None
-        if source is not None and taker is not None and source.is_read:
-            taker.subscription = subscription
+    async def _set_source(self, topic: str) -> None:
+        """Give the named subscription to a gapless topic the condition of all filters there; end it
+        if there are none."""
+        wanted = sorted(
+            condition_of(each.plain, each.where, topic)
+            for each in self.session.subscriptions.values()
+            if each.topic == topic and not each.group and each.levels[0] not in OWN_TOPICS
+        )
+        name = subscription_name(self.session.client, self.serial, topic)
+        source = self._sources.get(topic)
+        if not wanted:
+            if source is not None:
+                await self._sources.pop(topic).end()
+            await self._door.end_subscription(name)
             return
-        if source is None:
-            source = Source(self.client, name, topic, condition)
-            source.on_release = self._released
-        taker = SessionTaker(self, subscription)
-        await source.begin(taker, self.client)
-        self._sources[filter_text], self._takers[filter_text] = source, taker
-
-    def _released(self, keys: list[Key]) -> None:
-        self.perform(self.session.released(keys))
+        condition = wanted[0] if len(wanted) == 1 else " OR ".join(f"({each})" for each in wanted)
+        source = source or SessionSource(self, topic, name)
+        await source.begin(self.client, condition)
+        self._sources[topic] = source
 
     def _open(self, subscription: TopicSubscription) -> None:
         """The client knows of it: deliver."""
         name = subscription.filter
-        if name in self._takers:
-            self._takers[name].is_open.set()
-        elif name in self._groups:
-            self._groups[name].join(self, subscription)
-        elif name in self._feeds:
+        if name in self._members:
+            self._members[name].is_open.set()
+        if name in self._feeds:
             self._feeds[name].join(self, subscription, self._door.positions())
+        elif subscription.topic in self._sources:
+            self._sources[subscription.topic].is_open.set()
 
     async def _unsubscribe(self, packet: packets.UnsubscribePacket) -> None:
-        codes = bytearray()
+        codes, topics = bytearray(), dict[str, None]()
         for name in packet.filters:
-            found = self.session.subscriptions.pop(name, None)
+            found = self.session.drop(name)
             codes.append(NO_SUBSCRIPTION if found is None else 0)
             self._leave_feed(name)
-            await self._end_source(name)
-            if (group := self._groups.pop(name, None)) is not None:
-                group.leave(self)
-                await self._door.leave_group(group, name, self)
+            if (member := self._members.pop(name, None)) is not None:
+                await member.end()
+            elif found is not None and found.topic in self._sources:
+                topics[found.topic] = None
+        async with self._changing:
+            for topic in topics:
+                await self._set_source(topic)
         if self.session.is_durable:
-            await self._door.journal.write([self.record()])
+            await self._write_record()
         self.perform(self.session.unsubscribed(packet.packet, bytes(codes)))
 
     def _leave_feed(self, name: str) -> None:
@@ -614,24 +745,21 @@ class Host:
         if feed is not None:
             self._door.leave_feed(feed, self, name)
 
-    async def _end_source(self, filter_text: str) -> None:
-        source = self._sources.pop(filter_text, None)
-        self._takers.pop(filter_text, None)
-        if source is not None:
-            await source.end()
-            await self._door.end_subscription(source.name)
 
-    def restore_source(self, subscription: TopicSubscription, topic: str) -> None:
-        """After a restart: the session has this named subscription, though nobody reads it."""
-        name = subscription_name(self.session.client, subscription.filter, subscription.where)
-        condition = condition_of(subscription.plain, subscription.where, topic)
-        source = Source(self._door.own, name, topic, condition)
-        source.on_release = self._released
-        self._sources[subscription.filter] = source
+def may_pass(error: GaplessError) -> bool:
+    """Whether the same request may succeed later: a broker is down or busy, or the name of the
+    publisher has to be opened again."""
+    if code_of(error) == NOT_AUTHORIZED:
+        return False
+    if isinstance(error, LinkError):
+        return True
+    return isinstance(error, RefusedError) and any(each in error.remedy for each in LATER)
 
 
 def code_of(error: GaplessError) -> int:
     """The reason code for an error of the broker."""
+    if "was taken over" in error.problem:
+        return TAKEN_OVER
     if "not allowed" in error.problem or "not admitted" in error.problem:
         return NOT_AUTHORIZED
     if isinstance(error, EventError) or "room" in error.problem or "at most" in error.remedy:
@@ -641,15 +769,15 @@ def code_of(error: GaplessError) -> int:
     return OTHER_PROBLEM
 
 
-def subscription_name(client: str, filter_text: str, where: str) -> str:
-    """The name of a session's named subscription at the broker."""
-    digest = hashlib.sha256(f"{filter_text}\0{where}".encode()).hexdigest()[:16]
-    return f"mqtt:{short(client)}:{digest}"
+def subscription_name(client: str, serial: str, topic: str) -> str:
+    """The name of a session's named subscription to a gapless topic. The serial number tells the
+    session from an earlier one of the same client, which may still be known at another broker."""
+    return f"mqtt:{short(client)}:{serial}:{short(topic)}"
 
 
 def group_name(group: str, filter_text: str, where: str) -> str:
     digest = hashlib.sha256(f"{group}\0{filter_text}\0{where}".encode()).hexdigest()[:16]
-    return f"mqtt-share:{short(group)}:{digest}"
+    return f"{GROUP}{short(group)}:{digest}"
 
 
 def publisher_name(client: str) -> str:

@@ -40,6 +40,7 @@ DEFAULT_TOPIC = "mqtt"
 LEVELS_MAX = 201
 """Levels of a topic or filter; more are refused."""
 
+LEVELS = tuple(f"level{place}" for place in range(1, LEVELS_MAX + 1))
 ATTRIBUTES_MAX = 245
 """Attributes of an event; user properties beyond it are kept in `mqtt_user` only."""
 
@@ -114,9 +115,7 @@ def condition_of(filter_text: str, where: str = "", topic: str = DEFAULT_TOPIC) 
 
 def attributes_of(message: MqttMessage, *, json_payload: bool = False) -> dict[str, Value]:
     """The attributes of the event that stands for this message."""
-    made: dict[str, Value] = {
-        f"level{place}": level for place, level in enumerate(message.topic.split("/"), 1)
-    }
+    made: dict[str, Value] = dict(zip(LEVELS, message.topic.split("/"), strict=False))
     made["mqtt_qos"] = message.qos
     if message.retain:
         made["mqtt_retain"] = True
@@ -138,7 +137,7 @@ def attributes_of(message: MqttMessage, *, json_payload: bool = False) -> dict[s
         _add_user(made, given)
     if json_payload and message.payload[:1] == b"{":
         _add_json(made, message.payload)
-    if _pairs(made) != given:
+    if (given or json_payload) and _pairs(made) != given:
         made["mqtt_user"] = json.dumps(given, ensure_ascii=False)
     return made
 
@@ -173,6 +172,7 @@ def _number(text: str) -> int | float | None:
     return whole if whole in _INTEGERS else None
 
 
+@lru_cache(4096)
 def _is_free(name: str) -> bool:
     """Whether a client may name an attribute so: the levels and our own names are taken."""
     is_ours = name.startswith("mqtt_") or (name.startswith("level") and name[5:].isdigit())
@@ -226,7 +226,10 @@ def _pairs(attributes: Mapping[str, Value]) -> list[tuple[str, str]]:
 def message_of(attributes: Mapping[str, Value], body: bytes, gapless: str) -> MqttMessage:
     """The message that stands for an event of this gapless topic."""
     levels: list[str] = []
-    while (level := attributes.get(f"level{len(levels) + 1}")) is not None:
+    for name in LEVELS:
+        level = attributes.get(name)
+        if level is None:
+            break
         levels.append(str(level))
     properties: Properties = {}
     if attributes.get("mqtt_format") == 1:

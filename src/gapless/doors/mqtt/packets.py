@@ -24,21 +24,23 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PACKET_BYTES_MAX = 2 << 20
-"""The longest packet that is read: an event has at most 1 MiB, and its topic comes on top."""
+PACKET_BYTES_MAX = 2_000_000
+"""The longest packet that is read, as clients are told: an event has at most 1 MiB, and
+its topic and properties come on top."""
 
 MALFORMED, PROTOCOL_ERROR = 0x81, 0x82
 UNSAID = 0
 """The code of an error whose sender is told nothing: the connection just ends."""
 
-TOO_LARGE, TOPIC_INVALID, FILTER_INVALID = 0x95, 0x90, 0x8F
+BAD_CLIENT = 0x85
+TOO_LARGE = 0x95
 ALIAS_INVALID, UNSUPPORTED_VERSION = 0x94, 0x84
 FOREVER = 0xFFFFFFFF
 """A session expiry interval that never ends."""
@@ -75,12 +77,8 @@ class PacketError(Exception):
         self.code = code
 
 
-class VersionError(PacketError):
-    """A CONNECT of a version that there is not. `version` is the level that it names."""
-
-    def __init__(self, version: int) -> None:
-        super().__init__(UNSUPPORTED_VERSION, f"there is no protocol level {version}")
-        self.version = version
+class ConnectError(PacketError):
+    """A CONNECT breaks a rule, or is of a version that there is not: a CONNACK says so."""
 
 
 class Property(NamedTuple):
@@ -135,6 +133,7 @@ PROPERTIES = (
 _BY_NUMBER = {each.number: each for each in PROPERTIES}
 _BY_NAME = {each.name: each for each in PROPERTIES}
 
+T = TypeVar("T")
 Properties = dict[str, Any]
 """By name; "user" and, in a PUBLISH, "subscription_identifier" are lists."""
 
@@ -240,6 +239,11 @@ class Splitter:
         self.packet_bytes_max = packet_bytes_max
         self._rest = b""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a packet has begun and is not whole."""
+        return bool(self._rest)
+
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """Each whole frame: its first byte, and what follows its length."""
         if self._rest:
@@ -277,7 +281,7 @@ class Splitter:
                 if not data[begin]:
                     raise PacketError(MALFORMED, "the length has a needless byte")
                 return size, begin + 1
-        raise PacketError(MALFORMED, "the length has more than four bytes")
+        raise PacketError(UNSAID, "the length has more than four bytes")
 
 
 class _Reader:
@@ -338,10 +342,10 @@ class _Reader:
             raise PacketError(MALFORMED, "a text has control characters")
         return text
 
-    def packet(self) -> int:
+    def packet(self, code: int = PROTOCOL_ERROR) -> int:
         number = self.short()
         if not number:
-            raise PacketError(PROTOCOL_ERROR, "a packet identifier is not 0")
+            raise PacketError(code, "a packet identifier is not 0")
         return number
 
     def rest(self) -> bytes:
@@ -417,7 +421,7 @@ def decode(first: int, body: bytes, version: int) -> Packet:
     if kind == Kind.PINGRESP and body and not flags:
         raise PacketError(UNSAID, "a client does not send this")
     if read is None:
-        odd = flags and kind in (Kind.SUBACK, Kind.UNSUBACK)
+        odd = flags and kind in (Kind.SUBACK, Kind.UNSUBACK, Kind.PINGRESP)
         raise PacketError(MALFORMED if odd else PROTOCOL_ERROR, "a client does not send this")
     wanted = 2 if kind in (Kind.PUBREL, Kind.SUBSCRIBE, Kind.UNSUBSCRIBE) else 0
     if flags != wanted and version != 3:
@@ -438,9 +442,7 @@ def _publish(flags: int, body: bytes, version: int) -> PublishPacket:
     if properties:
         if "subscription_identifier" in properties:
             raise PacketError(PROTOCOL_ERROR, "a client gives no subscription identifier")
-        answer = properties.get("response_topic", "")
-        if "+" in answer or "#" in answer:
-            raise PacketError(PROTOCOL_ERROR, "a response topic has no wildcards")
+        _check_response(properties)
         if properties.get("topic_alias") == 0:
             raise PacketError(ALIAS_INVALID, "a topic alias is not 0")
     if not topic and "topic_alias" not in properties:
@@ -448,6 +450,12 @@ def _publish(flags: int, body: bytes, version: int) -> PublishPacket:
     return PublishPacket(
         topic, reader.rest(), qos, bool(flags & 1), bool(flags & 8), packet, properties
     )
+
+
+def _check_response(properties: Properties) -> None:
+    answer = properties.get("response_topic", "?")
+    if not answer or "+" in answer or "#" in answer:
+        raise PacketError(PROTOCOL_ERROR, "a response topic is a topic, without wildcards")
 
 
 _LEVELS = {("MQIsdp", 3): 3, ("MQTT", 4): 4, ("MQTT", 5): 5}
@@ -461,7 +469,24 @@ def _connect(flags: int, body: bytes) -> ConnectPacket:
     level = reader.byte()
     version = _LEVELS.get((protocol, level & 0x7F))
     if version is None:
-        raise VersionError(level)
+        raise ConnectError(UNSUPPORTED_VERSION, f"there is no protocol level {level}")
+    try:
+        return _connect_of(reader, flags, version)
+    except PacketError as error:
+        if version != 5:
+            raise
+        raise ConnectError(error.code, str(error)) from None
+
+
+def _blaming(code: int, read: Callable[[], T]) -> T:
+    """What is read, or an error with this reason code. A wrong proof is told nothing."""
+    try:
+        return read()
+    except PacketError as error:
+        raise PacketError(code, str(error)) from None
+
+
+def _connect_of(reader: _Reader, flags: int, version: int) -> ConnectPacket:
     bits = reader.byte()
     if (flags and version != 3) or (bits & 1 and version != 3):
         raise PacketError(MALFORMED, "reserved bits are not 0")
@@ -474,17 +499,17 @@ def _connect(flags: int, body: bytes) -> ConnectPacket:
     properties = reader.properties(Kind.CONNECT) if version == 5 else NONE
     if "authentication_data" in properties and "authentication_method" not in properties:
         raise PacketError(PROTOCOL_ERROR, "authentication data need a method")
-    client = reader.text()
+    client = _blaming(BAD_CLIENT, reader.text)
     will = None
     if has_will:
         will_properties = reader.properties(WILL) if version == 5 else NONE
         topic = reader.text()
-        answer = will_properties.get("response_topic", "")
-        if not topic or any(c in topic + answer for c in "+#"):
+        if not topic or "+" in topic or "#" in topic:
             raise PacketError(MALFORMED, "the topic of the will is not good")
+        _check_response(will_properties)
         will = Will(topic, reader.binary(), will_qos, will_retain, will_properties)
-    user = reader.text() if bits & 128 else None
-    password = reader.binary() if bits & 64 else None
+    user = _blaming(UNSAID, reader.text) if bits & 128 else None
+    password = _blaming(UNSAID, reader.binary) if bits & 64 else None
     reader.finish()
     clean = bool(bits & 2)
     return ConnectPacket(version, client, clean, keep_alive, will, user, password, properties)
@@ -523,7 +548,7 @@ def _code(kind: int, reader: _Reader, version: int) -> tuple[int, Properties]:
 
 
 def _subscribe(kind: int, reader: _Reader, version: int) -> SubscribePacket:
-    packet = reader.packet()
+    packet = reader.packet(MALFORMED)
     properties = reader.properties(kind) if version == 5 else NONE
     filters: list[TopicFilter] = []
     while reader.at < reader.end or not filters:
@@ -541,7 +566,7 @@ def _subscribe(kind: int, reader: _Reader, version: int) -> SubscribePacket:
 
 
 def _unsubscribe(kind: int, reader: _Reader, version: int) -> UnsubscribePacket:
-    packet = reader.packet()
+    packet = reader.packet(MALFORMED)
     properties = reader.properties(kind) if version == 5 else NONE
     filters = [_filter(reader)]
     while reader.at < reader.end:
@@ -552,7 +577,7 @@ def _unsubscribe(kind: int, reader: _Reader, version: int) -> UnsubscribePacket:
 def _filter(reader: _Reader) -> str:
     text = reader.text()
     if not is_filter(text):
-        shared = text.startswith("$share/")
+        shared = text.startswith("$share/") and "#" not in text[:-1]
         raise PacketError(PROTOCOL_ERROR if shared else MALFORMED, "a topic filter is not good")
     return text
 

@@ -8,13 +8,16 @@ Theory of operation
     has it on stable storage, and then PUBACK or PUBREC leaves. Of QoS 2 the packet identifier is
     remembered from PUBLISH to PUBREL: a repeat is answered, and not stored again.
     Outgoing. Messages of QoS 1 and 2 take a packet identifier each, at most `window` at a time;
-    the others wait in order. An event has an identity (topic, pubend, tick). An event that several
-    subscriptions of the session want is sent once, with the highest QoS and all identifiers.
+    the others wait in order. An event that several subscriptions of the session want is sent once,
+    with the highest QoS and all identifiers. It comes from the session's own named subscription,
+    which takes what any of its filters takes; from a group of the broker, for one filter; or, to a
+    session that ends with its connection, from a feed that many sessions share. Many such sessions
+    get the same bytes: `take_batch`.
     Durable sessions. What must outlive a crash is written before the packet that depends on it
     leaves: `PersistFacts(writes, then)`. Before a PUBLISH of QoS 2: which packet identifier the
     event has. Before its PUBREL: that it is released. Before PUBCOMP: that its number is free.
-    After a restart the broker's named subscriptions bring every event again that was not
-    finished; an event with an identifier goes out under it, a released one does not go out.
+    After a restart the named subscription brings every event again that was not finished; an event
+    with an identifier goes out under it, a released one does not go out.
 
 Invariants (checked by `check`)
     I1  packet identifiers in use are distinct and 1..65535
@@ -91,11 +94,80 @@ class Key(NamedTuple):
 
 
 class MqttEvent(NamedTuple):
-    """An event of a gapless topic, as a message."""
+    """An event of a gapless topic, as a message. `source`: what brought it and is told when it is
+    finished, the session's own named subscription (OWN) or a group, by its filter; None: a feed."""
 
     key: Key
     message: MqttMessage
     attributes: Mapping[str, Value]
+    source: str | None = None
+
+
+OWN = ""
+"""The source of events that the session's own named subscription has brought."""
+
+
+class PackedEvents:
+    """Events of a feed, packed once for all sessions that take them with the same options.
+
+    All sessions get the same packet identifiers, so that they get the same bytes. `pack` is None
+    where a session has to look at each event for itself.
+    """
+
+    def __init__(self, events: list[MqttEvent], first: int) -> None:
+        self.events = events
+        self.clients = {each.message.client for each in events}
+        self.first_tick = {each.key.pubend: each.key.tick for each in reversed(events)}
+        self._numbers = [(first + place) % 0xFFFF + 1 for place in range(len(events))]
+        self._may_be_equal = all(each.message.expires_s is None for each in events)
+        self._packed: dict[tuple[bool, int, bool, int], PackedBytes | None] = {}
+
+    def pack(self, version: int, subscription: TopicSubscription) -> PackedBytes | None:
+        is_five = version == 5
+        identifier = subscription.identifier if is_five else 0
+        key = (is_five, subscription.qos, subscription.as_published, identifier)
+        if key not in self._packed:
+            self._packed[key] = self._pack(version, subscription) if self._may_be_equal else None
+        return self._packed[key]
+
+    def _pack(self, version: int, subscription: TopicSubscription) -> PackedBytes | None:
+        parts: list[bytes] = []
+        sent: dict[int, Outgoing] = {}
+        for number, event in zip(self._numbers, self.events, strict=True):
+            message = event.message
+            qos = min(message.qos, subscription.qos)
+            if qos > 1:
+                return None
+            if qos:
+                sent[number] = ANSWERED_ONCE
+            properties = message.properties
+            if subscription.identifier:
+                given = [subscription.identifier]
+                properties = {**properties, "subscription_identifier": given}
+            retain = message.retain and subscription.as_published
+            parts.append(
+                publish_bytes(
+                    PublishPacket(
+                        message.topic,
+                        message.payload,
+                        qos,
+                        retain,
+                        False,
+                        number if qos else 0,
+                        properties,
+                    ),
+                    version,
+                )
+            )
+        return PackedBytes(b"".join(parts), max(map(len, parts)), sent)
+
+
+class PackedBytes(NamedTuple):
+    """PUBLISH packets, the longest of them, and which identifiers are to be answered."""
+
+    data: bytes
+    longest: int
+    sent: dict[int, Outgoing]
 
 
 # --- actions -------------------------------------------------------------------------------------
@@ -133,10 +205,10 @@ class DropFilters(NamedTuple):
 
 
 class FinishDelivery(NamedTuple):
-    """The client has the event, as far as these subscriptions are concerned."""
+    """The client has the event."""
 
     key: Key
-    filters: tuple[str, ...]
+    source: str
 
 
 class PersistFacts(NamedTuple):
@@ -182,6 +254,7 @@ class TopicSubscription:
     as_published: bool = False
     identifier: int = 0
     where: str = ""
+    topic: str = ""  # the gapless topic that it began with
     condition: Filter | None = None
     levels: list[str] = field(init=False)
     group: str = field(init=False)  # of a shared subscription, else ""
@@ -220,21 +293,28 @@ class SessionConnection:
     aliases: dict[int, str] = field(default_factory=dict)  # of the client
     own_aliases: dict[str, int] = field(default_factory=dict)
     unanswered: int = 0  # incoming messages of QoS 1, and of QoS 2 before PUBREC
+    is_resuming: bool = False
+    """The session has come back, and not all was answered yet. paho sends everything then that it
+    was given while it was away, whatever the receive maximum says."""
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """A message that the client has not answered finally. `key` is None for retained messages."""
+    """A message that the client has not answered finally. `key` is None if nobody is told."""
 
     packet: int
     qos: int
     key: Key | None
-    filters: tuple[str, ...]  # that it finishes
+    source: str  # that is told
     content: (
         tuple[MqttMessage, bool, tuple[int, ...]] | None
     )  # None: after a restart, until it comes
     is_released: bool = False
     is_sent: bool = False  # on this connection
+
+
+ANSWERED_ONCE = Outgoing(0, 1, None, OWN, None, is_sent=True)
+"""A message of QoS 1 to a session that ends with its connection: it is never sent again."""
 
 
 class Queued(NamedTuple):
@@ -245,7 +325,7 @@ class Queued(NamedTuple):
     retain: bool
     identifiers: tuple[int, ...]
     key: Key | None
-    filters: tuple[str, ...]
+    source: str
 
 
 class MqttSession:
@@ -266,7 +346,7 @@ class MqttSession:
         self.dropped = 0  # messages of QoS 0 that the connection had no room for
         self._queue: deque[Queued] = deque()
         self._events: dict[Key, Outgoing | None] = {}  # None: done, and may come again
-        self._expected: dict[Key, set[str]] = {}  # filters that will bring an event again
+        self._awaited: dict[Key, set[str]] = {}  # filters whose feeds will bring an event again
         self._last = 0
 
     # --- what the driver asks --------------------------------------------------------------------
@@ -276,10 +356,9 @@ class MqttSession:
         return self.expiry_s > 0
 
     @property
-    def has_room(self) -> bool:
-        """Whether a further message would leave at once."""
-        own = self.connection
-        return own is not None and not self._queue and len(self.outgoing) < own.window
+    def room(self) -> int:
+        """How many further messages would leave at once."""
+        return 0 if self._queue else max(0, self._window - len(self.outgoing))
 
     @property
     def deadline_s(self) -> float | None:
@@ -313,6 +392,7 @@ class MqttSession:
             keep_alive_s=keep_alive,
             heard_s=now_s,
             tells_problems=bool(given.get("request_problem", 1)),
+            is_resuming=present,
         )
         if packet.will is not None:
             own.will = _message_of_will(packet.will, self.client)
@@ -324,7 +404,11 @@ class MqttSession:
                 properties["server_keep_alive"] = keep_alive
             if assigned:
                 properties["assigned_client"] = self.client
-            properties |= {"topic_alias_maximum": ALIASES_MAX, "receive_maximum": RECEIVE_MAXIMUM}
+            properties |= {
+                "topic_alias_maximum": ALIASES_MAX,
+                "maximum_packet": packets.PACKET_BYTES_MAX,
+                "receive_maximum": RECEIVE_MAXIMUM,
+            }
         present = present and packet.version != 3
         answer = packets.connack(packet.version, 0, present=present, properties=properties)
         if len(answer) > own.packet_bytes_max:
@@ -405,7 +489,7 @@ class MqttSession:
             case PublishPacket():
                 return self._on_publish(packet, own, now_s)
             case AnswerPacket(kind=Kind.PUBACK):
-                return self._on_puback(packet, now_s)
+                return self.answered((packet.packet,), now_s)
             case AnswerPacket(kind=Kind.PUBREC):
                 return self._on_pubrec(packet, now_s)
             case AnswerPacket(kind=Kind.PUBREL):
@@ -448,7 +532,8 @@ class MqttSession:
                 return []
             return [self._answer(Kind.PUBREC, packet.packet)]
         if packet.qos:
-            if own.version == 5 and own.unanswered + len(self.incoming) >= RECEIVE_MAXIMUM:
+            count = own.unanswered + len(self.incoming)
+            if own.version == 5 and count >= RECEIVE_MAXIMUM and not own.is_resuming:
                 raise PacketError(RECEIVE_EXCEEDED, "more messages than the receive maximum")
             own.unanswered += packet.qos == 1
             if packet.qos == 2:
@@ -467,34 +552,49 @@ class MqttSession:
         if own is not self.connection or not qos:
             return []
         own.unanswered -= qos == 1
+        own.is_resuming = own.is_resuming and bool(own.unanswered or self._storing)
         kind = Kind.PUBACK if qos == 1 else Kind.PUBREC
         if code >= 0x80 and own.version != 5:
             return [] if qos == 1 else [self._answer(kind, packet)]
         return [self._answer(kind, packet, code, problem)]
 
-    def settle(self, packet: int, *, is_stored: bool) -> None:
-        """What became of a message of QoS 2 that the door was not sure of: its repeat is answered,
-        or counts as new."""
-        self._storing.pop(packet, None)
-        if not is_stored:
-            self.incoming.pop(packet, None)
+    def settle(self, stored: Iterable[int], missing: Iterable[int]) -> None:
+        """What became of messages of QoS 2 that the door was not sure of: a repeat of a stored one
+        is answered; the others have no number any more."""
+        for packet in stored:
+            self._storing.pop(packet, None)
+        for packet in missing:
+            self.incoming[packet] = None
+
+    def forget_unsent(self) -> None:
+        """Nobody stores what has no number yet: a repeat counts as new."""
+        for packet in [packet for packet, number in self.incoming.items() if number is None]:
+            del self.incoming[packet]
+            self._storing.pop(packet, None)
 
     def _on_pubrel(self, packet: AnswerPacket) -> list[Action]:
-        if packet.packet not in self.incoming:
-            return [self._answer(Kind.PUBCOMP, packet.packet)]
-        number = self.incoming.pop(packet.packet)
+        self.incoming.pop(packet.packet, None)
         answer = self._answer(Kind.PUBCOMP, packet.packet)
-        if number is None:
+        if not self.is_durable:
             return [answer]
         return [PersistFacts((("in", str(packet.packet), None),), (answer,))]
 
-    def _on_puback(self, packet: AnswerPacket, now_s: float) -> list[Action]:
-        found = self.outgoing.get(packet.packet)
-        if found is None:
-            return []
-        if found.qos != 1:
-            raise PacketError(PROTOCOL_ERROR, "PUBACK for a message of QoS 2")
-        return self._complete(found, now_s)
+    def answered(self, packets: Iterable[int], now_s: float) -> list[Action]:
+        """PUBACKs."""
+        assert self.connection is not None
+        self.connection.heard_s = now_s
+        actions: list[Action] = []
+        for packet in packets:
+            found = self.outgoing.get(packet)
+            if found is None:
+                continue
+            if found is ANSWERED_ONCE and not self._queue:
+                del self.outgoing[packet]
+                continue
+            if found.qos != 1:
+                raise PacketError(PROTOCOL_ERROR, "PUBACK for a message of QoS 2")
+            actions += self._complete(packet, found, now_s)
+        return actions
 
     def _on_pubrec(self, packet: AnswerPacket, now_s: float) -> list[Action]:
         found = self.outgoing.get(packet.packet)
@@ -503,12 +603,14 @@ class MqttSession:
         if found.qos != 2:
             raise PacketError(PROTOCOL_ERROR, "PUBREC for a message of QoS 1")
         if packet.code >= 0x80:
-            return self._complete(found, now_s)
-        found.is_released = True
+            return self._complete(packet.packet, found, now_s)
+        was_released, found.is_released = found.is_released, True
         answer = self._answer(Kind.PUBREL, packet.packet)
-        if not self.is_durable or found.key is None:
+        if self._is_kept(found):
+            return [PersistFacts((self._record(found),), (answer,))]
+        if found.key is None or found.source == OWN or was_released:
             return [answer]
-        return [PersistFacts((self._record(found),), (answer,))]
+        return [answer, FinishDelivery(found.key, found.source)]  # the member has it for good
 
     def _on_pubcomp(self, packet: AnswerPacket, now_s: float) -> list[Action]:
         found = self.outgoing.get(packet.packet)
@@ -516,7 +618,7 @@ class MqttSession:
             return []
         if found.qos != 2 or not found.is_released:
             raise PacketError(PROTOCOL_ERROR, "PUBCOMP before PUBREL")
-        return self._complete(found, now_s)
+        return self._complete(packet.packet, found, now_s)
 
     def _on_disconnect(self, packet: DisconnectPacket, now_s: float) -> list[Action]:
         given = packet.properties.get("session_expiry")
@@ -537,6 +639,14 @@ class MqttSession:
             codes = bytes(min(128, code) for code in codes)
         return [SendBytes(packets.suback(own.version, packet, codes, self._reason(problem)))]
 
+    def drop(self, name: str) -> TopicSubscription | None:
+        """Take a subscription out; None: there is none of this filter."""
+        for key, awaited in list(self._awaited.items()):
+            awaited.discard(name)
+            if not awaited:
+                del self._awaited[key]
+        return self.subscriptions.pop(name, None)
+
     def unsubscribed(self, packet: int, codes: bytes) -> list[Action]:
         own = self.connection
         return [] if own is None else [SendBytes(packets.unsuback(own.version, packet, codes))]
@@ -549,74 +659,101 @@ class MqttSession:
 
     # --- deliveries ------------------------------------------------------------------------------
 
+    def take_batch(self, batch: PackedEvents, subscription: TopicSubscription) -> bytes | None:
+        """The bytes of a whole batch of a feed; None: deliver its events one by one."""
+        own = self.connection
+        if (
+            own is None
+            or len(self.subscriptions) != 1
+            or own.aliases_max
+            or self._queue
+            or self._awaited
+            or (subscription.no_local and self.client in batch.clients)
+        ):
+            return None
+        packed = batch.pack(own.version, subscription)
+        if packed is None or packed.longest > own.packet_bytes_max:
+            return None
+        if packed.sent:
+            room = own.window - len(self.outgoing)
+            if len(packed.sent) > room or not self.outgoing.keys().isdisjoint(packed.sent):
+                return None
+            self.outgoing.update(packed.sent)
+        return packed.data
+
     def deliver(
-        self, event: MqttEvent, subscription: TopicSubscription, now_s: float
+        self, event: MqttEvent, subscription: TopicSubscription | None, now_s: float
     ) -> list[Action]:
-        """An event that one of the session's subscriptions has brought."""
-        key, message, attributes = event
-        name = subscription.filter
-        is_repeat = self._expected and self._is_expected(key, name)
-        if key in self._events:
-            return self._again(message, key, subscription, now_s)
-        if is_repeat:
-            return [FinishDelivery(key, (name,))]
-        wanted = self._wanted(message, attributes, subscription)
-        if len(wanted) > 1:
-            self._expect(key, name, [each.filter for each in wanted])
+        """An event for one subscription, or for all that take it (None)."""
+        key, message, _, source = event
+        if source == OWN and key in self._events:
+            return self._again(event, now_s)
+        wanted = self._wanted(event, subscription)
+        if source is None and self._is_repeat(key, subscription, wanted):
+            return []
         if message.client == self.client:
             wanted = [each for each in wanted if not each.no_local]
-        own = self.connection
-        if not wanted or own is None or message.has_expired(now_s):
-            return [FinishDelivery(key, (name,))]
-        qos = min(message.qos, max(each.qos for each in wanted))
-        retain = message.retain and any(each.as_published for each in wanted)
-        identifiers = tuple(each.identifier for each in wanted if each.identifier)
-        if not qos:
-            sent = self._send_now(message, retain, identifiers, now_s)
-            return [*sent, FinishDelivery(key, (name,))]
-        return self._admit(Queued(message, qos, retain, identifiers, key, (name,)), now_s)
+        finished: list[Action] = [] if source is None else [FinishDelivery(key, source)]
+        if not wanted or self.connection is None or message.has_expired(now_s):
+            return finished
+        item = self._item(event, wanted)
+        if not item.qos:
+            sent = self._packed(message, 0, item.retain, item.identifiers, now_s)
+            return [*sent, *finished]
+        return self._admit(item, now_s)
 
-    def _wanted(
-        self, message: MqttMessage, attributes: Mapping[str, Value], first: TopicSubscription
-    ) -> list[TopicSubscription]:
-        """All subscriptions that this event is for. A shared one is never merged."""
-        if first.group or len(self.subscriptions) == 1:
+    def _wanted(self, event: MqttEvent, first: TopicSubscription | None) -> list[TopicSubscription]:
+        """The subscriptions that this event is for. A shared one is never merged."""
+        if first is not None and (first.group or len(self.subscriptions) == 1):
             return [first]
-        others = (
+        topic, attributes = event.message.topic, event.attributes
+        return [
             each
             for each in self.subscriptions.values()
-            if each is not first and not each.group and each.takes(message.topic, attributes)
-        )
-        return [first, *others]
+            if not each.group and each.takes(topic, attributes)
+        ]
 
-    def _expect(self, key: Key, name: str, filters: Iterable[str]) -> None:
-        if len(self._expected) >= MERGES_MAX:
-            del self._expected[next(iter(self._expected))]
-        self._expected[key] = {each for each in filters if each != name}
-
-    def _is_expected(self, key: Key, name: str) -> bool:
-        expected = self._expected.get(key)
-        if expected is None or name not in expected:
+    def _is_repeat(
+        self, key: Key, first: TopicSubscription | None, wanted: list[TopicSubscription]
+    ) -> bool:
+        """Whether another feed has brought the event: each feed of a session brings it."""
+        assert first is not None
+        awaited = self._awaited.get(key)
+        if awaited is None:
+            if len(wanted) <= 1:
+                return False
+            if len(self._awaited) >= MERGES_MAX:
+                del self._awaited[next(iter(self._awaited))]
+            self._awaited[key] = {each.filter for each in wanted if each is not first}
             return False
-        expected.discard(name)
-        if not expected:
-            del self._expected[key]
+        awaited.discard(first.filter)
+        if not awaited:
+            del self._awaited[key]
         return True
 
-    def _again(
-        self, message: MqttMessage, key: Key, subscription: TopicSubscription, now_s: float
-    ) -> list[Action]:
-        """The event is under way already, or done: a further subscription brings it, or it comes
-        again because the client or the broker has come back."""
-        name, found = subscription.filter, self._events[key]
+    def _item(self, event: MqttEvent, wanted: list[TopicSubscription]) -> Queued:
+        key, message, _, source = event
+        return Queued(
+            message,
+            min(message.qos, max(each.qos for each in wanted)),
+            message.retain and any(each.as_published for each in wanted),
+            tuple(each.identifier for each in wanted if each.identifier),
+            None if source is None else key,
+            source or OWN,
+        )
+
+    def _again(self, event: MqttEvent, now_s: float) -> list[Action]:
+        """The event is under way already, or done: it comes again because the client or the broker
+        has come back."""
+        found = self._events[event.key]
         if found is None:
-            return [FinishDelivery(key, (name,))]
-        if name not in found.filters:
-            found.filters = (*found.filters, name)
+            return [FinishDelivery(event.key, OWN)]
         if found.content is not None or found.is_released:
             return []
-        identifiers = (subscription.identifier,) if subscription.identifier else ()
-        found.content = (message, message.retain and subscription.as_published, identifiers)
+        wanted = self._wanted(event, None)
+        item = self._item(event, wanted) if wanted else None
+        retain, identifiers = (item.retain, item.identifiers) if item is not None else (False, ())
+        found.content = (event.message, retain, identifiers)
         return self._send(found, now_s, dup=True)
 
     def deliver_retained(
@@ -628,11 +765,11 @@ class MqttSession:
         identifiers = (subscription.identifier,) if subscription.identifier else ()
         qos = min(message.qos, subscription.qos)
         if not qos:
-            return self._send_now(message, True, identifiers, now_s)
-        return self._admit(Queued(message, qos, True, identifiers, None, ()), now_s)
+            return self._packed(message, 0, True, identifiers, now_s)
+        return self._admit(Queued(message, qos, True, identifiers, None, OWN), now_s)
 
     def _admit(self, item: Queued, now_s: float) -> list[Action]:
-        if self.has_room:
+        if self.room:
             return self._begin(item, now_s)
         if len(self._queue) >= QUEUE_MAX:
             return [*self._refuse(QUOTA), *self._part(now_s, with_will=True)]
@@ -646,14 +783,17 @@ class MqttSession:
             if self._last not in self.outgoing:
                 break
         content = (item.message, item.retain, item.identifiers)
-        made = Outgoing(self._last, item.qos, item.key, item.filters, content)
+        made = Outgoing(self._last, item.qos, item.key, item.source, content)
         self.outgoing[self._last] = made
-        if item.key is not None:
+        if item.key is not None and item.source == OWN:
             self._events[item.key] = made
         sent = self._send(made, now_s, dup=False)
-        if not sent or item.qos == 1 or not self.is_durable or item.key is None:
-            return sent
-        return [PersistFacts((self._record(made),), tuple(sent))]
+        return [PersistFacts((self._record(made),), tuple(sent))] if self._is_kept(made) else sent
+
+    def _is_kept(self, item: Outgoing) -> bool:
+        """Whether the packet identifier of a message outlives a crash."""
+        is_own = item.key is not None and item.source == OWN
+        return is_own and item.qos == 2 and self.is_durable and item.packet in self.outgoing
 
     def _record(self, item: Outgoing) -> tuple[str, str, bytes]:
         assert item.key is not None
@@ -663,24 +803,27 @@ class MqttSession:
 
     def recover(self, key: Key, packet: int, *, is_released: bool) -> None:
         """A record of an earlier life: the event has this packet identifier."""
-        made = Outgoing(packet, 2, key, (), None, is_released)
+        made = Outgoing(packet, 2, key, OWN, None, is_released)
         self.outgoing[packet] = self._events[key] = made
         self._last = max(self._last, packet)  # the record lives on when the identifier is free
 
-    def _complete(self, found: Outgoing, now_s: float) -> list[Action]:
-        del self.outgoing[found.packet]
+    def _complete(self, packet: int, found: Outgoing, now_s: float) -> list[Action]:
+        """The client has answered finally: tell it, and send what waited for the window."""
+        del self.outgoing[packet]
         actions: list[Action] = []
         if found.key is not None:
-            if found.qos == 2 and self.is_durable:
-                self._events[found.key] = None  # until the broker has released it: `released`
-            else:
-                del self._events[found.key]
-            actions.append(FinishDelivery(found.key, found.filters))
+            if found.source == OWN:
+                if found.qos == 2 and self.is_durable:
+                    self._events[found.key] = None  # until the broker has released it: `released`
+                else:
+                    del self._events[found.key]
+            if not (found.is_released and found.source != OWN):  # it was told with PUBREL
+                actions.append(FinishDelivery(found.key, found.source))
         while self._queue and len(self.outgoing) < self._window:
             item = self._queue.popleft()
             if item.message.has_expired(now_s):
                 if item.key is not None:
-                    actions.append(FinishDelivery(item.key, item.filters))
+                    actions.append(FinishDelivery(item.key, item.source))
                 continue
             actions += self._begin(item, now_s)
         return actions
@@ -691,11 +834,7 @@ class MqttSession:
 
     def released(self, keys: Iterable[Key]) -> list[Action]:
         """The broker brings these events never again."""
-        known = [
-            key
-            for key in keys
-            if key in self._events and self._events[key] is None and key not in self._expected
-        ]
+        known = [key for key in keys if self._events.get(key, key) is None]
         for key in known:
             del self._events[key]
         if not known:
@@ -703,17 +842,12 @@ class MqttSession:
         writes = tuple(("out", f"{key.tick} {key.pubend} {key.topic}", None) for key in known)
         return [PersistFacts(writes, ())]
 
-    def unsend(self, name: str) -> list[Queued]:
-        """Take back what this shared subscription has sent and the client has not answered."""
-        taken = []
-        for each in list(self.outgoing.values()):
-            if each.filters == (name,) and each.content is not None and not each.is_released:
-                message, retain, _ = each.content
-                del self.outgoing[each.packet]
-                if each.key is not None:
-                    self._events.pop(each.key, None)
-                taken.append(Queued(message, each.qos, retain, (), each.key, each.filters))
-        return taken
+    def unsend(self, source: str) -> None:
+        """Forget what a group has brought and the client has not answered: its broker hands it out
+        again."""
+        for packet, each in list(self.outgoing.items()):
+            if each.key is not None and each.source == source and not each.is_released:
+                del self.outgoing[packet]
 
     # --- encoding --------------------------------------------------------------------------------
 
@@ -724,19 +858,14 @@ class MqttSession:
             answer_bytes(AnswerPacket(kind, packet, code, self._reason(problem)), version)
         )
 
-    def _send_now(
-        self, message: MqttMessage, retain: bool, identifiers: tuple[int, ...], now_s: float
-    ) -> list[Action]:
-        return self._packed(message, 0, retain, identifiers, now_s)
-
     def _send(self, item: Outgoing, now_s: float, *, dup: bool) -> list[Action]:
         assert item.content is not None
         message, retain, identifiers = item.content
         if not dup and message.has_expired(now_s):
-            return self._complete(item, now_s)
+            return self._complete(item.packet, item, now_s)
         item.is_sent = True
         sent = self._packed(message, item.qos, retain, identifiers, now_s, item.packet, dup=dup)
-        return sent or self._complete(item, now_s)
+        return sent or self._complete(item.packet, item, now_s)
 
     def _packed(
         self,
@@ -773,7 +902,7 @@ class MqttSession:
     def check(self) -> None:
         own = self.connection
         assert all(0 < number <= 0xFFFF for number in chain(self.outgoing, self.incoming)), "I1"
-        assert all(number == each.packet for number, each in self.outgoing.items()), "I1"
+        assert all(each.packet in (0, number) for number, each in self.outgoing.items()), "I1"
         if own is not None:
             sent = [each for each in self.outgoing.values() if each.is_sent]
             assert len(sent) <= own.window, "I2"

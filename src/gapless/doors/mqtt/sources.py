@@ -2,13 +2,16 @@
 
 Theory of operation
     `SharedFeed`: an anonymous subscription that all clean sessions with the same rights and
-    condition share; each event is decoded once, and handed to every member. A member that cannot
-    keep up is not waited for: the session drops QoS 0, and ends where QoS 1 or 2 pile up.
-    `Source`: the named subscription of one filter of one durable session. It is read while the
-    client is connected and has room; what the client has finished is acknowledged, in order, so a
-    crash brings again what was not.
-    `Group`: the named subscription of a shared filter. Each event goes to the next member that has
-    room; what a member that leaves has not answered goes to another.
+    condition share; each event is decoded and packed once, and handed to every member. A member
+    that cannot keep up is not waited for: the session drops QoS 0, and ends where QoS 1 or 2 pile
+    up.
+    `SessionSource`: the named subscription of a durable session to one gapless topic. Its condition
+    is that of any of the session's filters there; it is altered when they change. It is read while
+    the client is connected and has room; what the client has finished is acknowledged, in order, so
+    a crash brings again what was not.
+    `GroupSource`: a session's membership in a group of the broker, for one shared filter. The
+    broker hands it as many events as the session's window has room for; what was not finished when
+    it leaves goes to other members, at whatever broker.
 
 Invariants
     I1  a token is acknowledged only when every event below it is finished (`Tracker`)
@@ -21,22 +24,26 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.client.delivery import Gap
+from gapless.client.errors import RefusedError
 from gapless.core.errors import GaplessError
 from gapless.core.events import Event
 from gapless.core.token import Token
 from gapless.doors.mqtt.mapping import message_of
-from gapless.doors.mqtt.session import Key, MqttEvent
+from gapless.doors.mqtt.session import OWN, Key, MqttEvent, PackedEvents
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gapless.client.client import Client
     from gapless.client.delivery import Delivery
-    from gapless.doors.clients import SharedClient
-    from gapless.doors.mqtt.session import MqttSession, Queued, TopicSubscription
+    from gapless.client.group_subscription import GroupSubscription
+    from gapless.doors.mqtt.session import MqttSession, TopicSubscription
 
 ACKNOWLEDGE_S = 0.25
 """How often finished events are acknowledged at the broker."""
+
+SHARE_BY = "mqtt_share"
+"""The attribute that groups share by: no event has it, so any member gets any event."""
 
 
 class Receiver(Protocol):
@@ -44,23 +51,15 @@ class Receiver(Protocol):
 
     @property
     def session(self) -> MqttSession: ...
-    def deliver(self, event: MqttEvent, subscription: TopicSubscription) -> None: ...
+    def deliver(
+        self, events: Sequence[MqttEvent], subscription: TopicSubscription | None
+    ) -> None: ...
+    def deliver_batch(self, batch: PackedEvents, subscription: TopicSubscription) -> None: ...
     def tell_gap(self, gap: Gap) -> None: ...
+    def tell_released(self, keys: list[Key]) -> None: ...
     def fail(self, error: GaplessError) -> None: ...
-    async def wait_room(self) -> None: ...
-
-
-class EventTaker(Protocol):
-    """What a source hands events to: a session, or a group."""
-
-    is_open: asyncio.Event
-    """Set when the client knows that it has subscribed."""
-
-    async def take(self, event: MqttEvent) -> None:
-        """Returns when there is room for another."""
-
-    def tell_gap(self, gap: Gap) -> None: ...
-    def fail(self, error: GaplessError) -> None: ...
+    async def wait_room(self) -> int:
+        """How many events the session has room for, as soon as it has."""
 
 
 class Tracker:
@@ -72,12 +71,12 @@ class Tracker:
         self.released: list[Key] = []  # below the token, since `take_token`
         self.is_fresh = False
 
-    def begin(self, key: Key) -> None:
+    def begin(self, key: Key) -> bool:
+        """An event comes. False: it lies below the token, so it is finished."""
+        if key.tick < self._done.get(key.pubend, 0):
+            return False
         self._open.setdefault(key.pubend, {}).setdefault(key.tick, False)
-
-    def knows(self, key: Key) -> bool:
-        """Whether the event lies below the token: it is finished."""
-        return key.tick < self._done.get(key.pubend, 0)
+        return True
 
     def finish(self, key: Key) -> None:
         ticks = self._open.get(key.pubend)
@@ -108,6 +107,7 @@ class SharedFeed:
         self._client = client
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run())
+        self._count = 0
 
     async def begun(self) -> None:
         """Wait until the broker has it; raises why not."""
@@ -137,8 +137,8 @@ class SharedFeed:
             async with subscription:
                 self._begun.set_result(None)
                 async for batch in subscription.batches():
-                    for delivery in batch:
-                        self._hand_out(delivery)
+                    for part in parts(batch, None):
+                        self._hand_out(part)
         except GaplessError as error:
             if not self._begun.done():
                 self._begun.set_exception(error)
@@ -147,189 +147,191 @@ class SharedFeed:
             for host in list(self.members):
                 host.fail(error)
 
-    def _hand_out(self, delivery: Delivery) -> None:
-        if isinstance(delivery, Gap):
+    def _hand_out(self, part: Gap | list[MqttEvent]) -> None:
+        if isinstance(part, Gap):
             for host in list(self.members):
-                host.tell_gap(delivery)
-        elif isinstance(delivery, Event):
-            event = event_of(delivery)
-            for host, own in list(self.members.items()):
-                for subscription, since in list(own.values()):
-                    if delivery.tick > since.get(delivery.pubend, 0):
-                        host.deliver(event, subscription)
+                host.tell_gap(part)
+            return
+        batch = PackedEvents(part, self._count)
+        self._count += len(part)
+        for host, own in list(self.members.items()):
+            for subscription, since in list(own.values()):
+                if any(tick <= since.get(pubend, 0) for pubend, tick in batch.first_tick.items()):
+                    fresh = [each for each in part if each.key.tick > since.get(each.key.pubend, 0)]
+                    host.deliver(fresh, subscription)
+                else:
+                    host.deliver_batch(batch, subscription)
 
     async def close(self) -> None:
         await _end(self._task)
 
 
-class Source:
-    """A named subscription, read for one session or for a group."""
+class SessionSource:
+    """The named subscription of a session to one gapless topic."""
 
-    def __init__(self, client: Client, name: str, topic: str, condition: str) -> None:
-        self.name = name
+    def __init__(self, host: Receiver, topic: str, name: str) -> None:
         self.topic = topic
-        self.tracker = Tracker()
-        self.on_release: Callable[[list[Key]], None] | None = None
-        self._client = client
-        self._condition = condition
+        self.name = name
+        self.is_open = asyncio.Event()  # when the client knows that it has subscribed
+        self._host = host
+        self._client: Client | None = None
+        self._condition = ""
+        self._tracker = Tracker()
         self._task: asyncio.Task[None] | None = None
         self._acknowledging: asyncio.Task[None] | None = None
 
-    @property
-    def is_read(self) -> bool:
-        return self._task is not None and not self._task.done()
-
-    async def begin(self, taker: EventTaker, client: Client) -> None:
-        """Attach, and hand out to `taker` from now on; raises why it cannot."""
+    async def begin(self, client: Client, condition: str) -> None:
+        """Take what this condition says from now on; raises why it cannot."""
+        if self._task is not None and not self._task.done():
+            if condition != self._condition:
+                await client.alter_subscription(self.name, condition=condition)
+                self._condition = condition
+            return
         await self.end()
-        self._client = client
+        self._client, self._condition = client, condition
+        try:
+            await self._attach(client)
+        except RefusedError as error:
+            if " with condition " not in error.problem:
+                raise
+            await client.alter_subscription(self.name, condition=condition)
+            await self._attach(client)
+
+    async def _attach(self, client: Client) -> None:
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._run(taker, begun))
+        self._task = asyncio.create_task(self._run(client, begun))
         await begun
 
-    async def _run(self, taker: EventTaker, begun: asyncio.Future[None]) -> None:
-        subscription = self._client.subscribe(self.topic, self._condition, name=self.name)
+    async def _run(self, client: Client, begun: asyncio.Future[None]) -> None:
+        subscription = client.subscribe(self.topic, self._condition, name=self.name)
         try:
             async with subscription:
                 begun.set_result(None)
-                await taker.is_open.wait()
+                await self.is_open.wait()
                 async for batch in subscription.batches():
-                    for delivery in batch:
-                        await self._hand_over(delivery, taker)
+                    for part in parts(batch, OWN):
+                        if isinstance(part, Gap):
+                            self._host.tell_gap(part)
+                        else:
+                            await self._hand_over(part)
         except GaplessError as error:
             if not begun.done():
                 begun.set_exception(error)
             else:
-                taker.fail(error)
+                self._host.fail(error)
 
-    async def _hand_over(self, delivery: Delivery, taker: EventTaker) -> None:
-        if isinstance(delivery, Gap):
-            taker.tell_gap(delivery)
-        elif isinstance(delivery, Event):
-            event = event_of(delivery)
-            if not self.tracker.knows(event.key):
-                self.tracker.begin(event.key)
-                await taker.take(event)
+    async def _hand_over(self, events: list[MqttEvent]) -> None:
+        host = self._host
+        fresh = [each for each in events if self._tracker.begin(each.key)]
+        while fresh:
+            room = await host.wait_room()
+            host.deliver(fresh[:room], None)
+            del fresh[:room]
 
     def finish(self, key: Key) -> None:
-        self.tracker.finish(key)
-        if self.tracker.is_fresh and self._acknowledging is None:
+        self._tracker.finish(key)
+        if self._tracker.is_fresh and self._acknowledging is None:
             self._acknowledging = asyncio.create_task(self._acknowledge_soon())
 
     async def _acknowledge_soon(self) -> None:
         await asyncio.sleep(ACKNOWLEDGE_S)
         self._acknowledging = None
-        await self.acknowledge()
+        await self._acknowledge()
 
-    async def acknowledge(self) -> None:
+    async def _acknowledge(self) -> None:
         """Let the broker release what is finished."""
-        if self.tracker.is_fresh:
-            token, released = self.tracker.take_token()
+        if self._tracker.is_fresh and self._client is not None:
+            token, released = self._tracker.take_token()
             try:
                 await self._client.acknowledge(self.name, token)
             except GaplessError:  # later, with what follows; a repeat is recognised
-                self.tracker.released[:0] = released
+                self._tracker.released[:0] = released
                 return
-            if self.on_release is not None:
-                self.on_release(released)
+            self._host.tell_released(released)
 
     async def end(self) -> None:
         """Read no more; the subscription itself lives on."""
         if self._acknowledging is not None:
             self._acknowledging.cancel()
             self._acknowledging = None
-        await self.acknowledge()
+        await self._acknowledge()
         if self._task is not None:
             task, self._task = self._task, None
             await _end(task)
 
 
-class SessionTaker:
-    """Hands the events of a source to its session."""
+class GroupSource:
+    """A session's membership in a group of the broker."""
 
-    def __init__(self, host: Receiver, subscription: TopicSubscription) -> None:
-        self.is_open = asyncio.Event()
+    def __init__(self, host: Receiver, subscription: TopicSubscription, name: str) -> None:
         self.subscription = subscription
-        self.fail = host.fail
-        self.tell_gap = host.tell_gap
-        self._host = host
-
-    async def take(self, event: MqttEvent) -> None:
-        host = self._host
-        while not host.session.has_room:
-            await host.wait_room()
-        host.deliver(event, self.subscription)
-
-
-class Group:
-    """A shared subscription: each event to one member."""
-
-    def __init__(self, source: Source, client: SharedClient) -> None:
-        self.client = client
+        self.name = name
         self.is_open = asyncio.Event()
-        self.is_open.set()
-        self.source = source
-        self.members: dict[Receiver, TopicSubscription] = {}
-        self._order: list[Receiver] = []
-        self._room = asyncio.Event()
-        self._returned: list[Queued] = []
+        self._host = host
+        self._in_hand: dict[Key, Event] = {}
+        self._group: GroupSubscription | None = None
+        self._task: asyncio.Task[None] | None = None
 
-    def join(self, host: Receiver, subscription: TopicSubscription) -> None:
-        if host not in self.members:
-            self._order.append(host)
-        self.members[host] = subscription
-        self._room.set()
+    async def begin(self, client: Client, condition: str, window: int) -> None:
+        """Join; raises why it cannot."""
+        topic = self.subscription.topic
+        group = client.subscribe(
+            topic, condition, name=self.name, share_by=SHARE_BY, in_hand_max=window
+        )
+        await group.__aenter__()
+        self._group = group
+        self._task = asyncio.create_task(self._run(group))
 
-    def leave(self, host: Receiver) -> None:
-        if self.members.pop(host, None) is not None:
-            self._order.remove(host)
-
-    def wake(self) -> None:
-        self._room.set()
-
-    def give_back(self, items: list[Queued]) -> None:
-        """A member has gone: its unanswered messages are for others."""
-        self._returned += items
-        self._room.set()
-        asyncio.get_running_loop().call_soon(self._redistribute)
-
-    def _redistribute(self) -> None:
-        while self._returned and (host := self._next()) is not None:
-            item = self._returned.pop(0)
-            if item.key is not None:
-                host.deliver(MqttEvent(item.key, item.message, {}), self.members[host])
-
-    def _next(self) -> Receiver | None:
-        for place, host in enumerate(self._order):
-            if host.session.has_room:
-                del self._order[place]
-                self._order.append(host)
-                return host
-        return None
-
-    async def take(self, event: MqttEvent) -> None:
-        while True:
-            self._redistribute()
-            host = self._next()
-            if host is not None:
-                host.deliver(event, self.members[host])
-                return
-            self._room.clear()
-            await self._room.wait()
-
-    def tell_gap(self, gap: Gap) -> None:
-        for host in list(self.members):
-            host.tell_gap(gap)
-
-    def fail(self, error: GaplessError) -> None:
-        for host in list(self.members):
+    async def _run(self, group: GroupSubscription) -> None:
+        host = self._host
+        try:
+            await self.is_open.wait()
+            while (item := await group.take(finishes=False)) is not None:
+                if isinstance(item, Gap):
+                    host.tell_gap(item)
+                    continue
+                event = event_of(item, self.subscription.filter)
+                self._in_hand[event.key] = item
+                await host.wait_room()
+                host.deliver([event], self.subscription)
+        except GaplessError as error:
             host.fail(error)
 
+    def finish(self, key: Key) -> None:
+        item = self._in_hand.pop(key, None)
+        if item is not None and self._group is not None:
+            self._group.finish_later(item)
 
-def event_of(event: Event) -> MqttEvent:
+    async def end(self) -> None:
+        """Leave: what is not finished goes to other members."""
+        group, self._group = self._group, None
+        if self._task is not None:
+            await _end(self._task)
+        if group is not None:
+            await group.close()
+        self._in_hand.clear()
+        self._host.session.unsend(self.subscription.filter)
+
+
+def parts(batch: Sequence[Delivery], source: str | None) -> Iterator[Gap | list[MqttEvent]]:
+    """Gaps, and the events between them."""
+    events: list[MqttEvent] = []
+    for each in batch:
+        if isinstance(each, Event):
+            events.append(event_of(each, source))
+        elif isinstance(each, Gap):
+            if events:
+                yield events
+                events = []
+            yield each
+    if events:
+        yield events
+
+
+def event_of(event: Event, source: str | None) -> MqttEvent:
     key = Key(event.topic, event.pubend, event.tick)
     message = message_of(event.attributes, event.body, event.topic)
-    return MqttEvent(key, message, event.attributes)
+    return MqttEvent(key, message, event.attributes, source)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

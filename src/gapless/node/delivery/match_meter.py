@@ -39,6 +39,12 @@ EVERYBODY = ""
 EVENT_COST = 100
 """What an event costs whatever is asked for, in units of `filters.cost`."""
 
+TEXT_BYTES = 200
+"""An event of so many bytes costs what `filters.cost` says; a longer one as much more."""
+
+FRAME_BYTES = 1 << 24
+"""More than any batch has."""
+
 REMEDY = (
     "Use fewer patterns and calculations, or demand a value of some attribute (a = 'x') beside "
     "them, or another topic."
@@ -130,8 +136,15 @@ class MatchMeter:
         left = self._config.turn_cost_max - self._spent
         return max(int(not self._spent), left // self.cost(place))
 
-    def spend(self, place: Place, events: int) -> None:
-        self._spent += events * self.cost(place)
+    def room_bytes(self, place: Place) -> int:
+        """How many bytes these may have: patterns are searched for in all of a text."""
+        dear = self.cost(place) - EVENT_COST
+        left = max(0, self._config.turn_cost_max - self._spent)
+        return left * TEXT_BYTES // dear if dear else FRAME_BYTES
+
+    def spend(self, place: Place, events: int, size: int = 0) -> None:
+        cost = self.cost(place)
+        self._spent += max(events * cost, size * (cost - EVENT_COST) // TEXT_BYTES)
 
     def leave(self, batch: Batch, now: Instant, *, had_some: bool) -> None:
         """Something of a batch is left for another turn."""

@@ -9,6 +9,8 @@ Theory of operation
     One that begins with the earliest event that is kept does not know yet where that is: position 0
     stands for it. Its client is told where it starts, and anything else, when the first answer has
     shown it, and that is durable; from then on nothing may be lost in silence.
+    In total order the session holds back what it would send (`total_order`). To its client such a
+    session is always behind: all its messages are for it alone.
 
 Invariants (checked by `check`)
     I1  at every pubend of its topic it is level or behind, and not both
@@ -38,6 +40,8 @@ from gapless.durable.consolidated import SubscriptionBatch
 from gapless.knowledge.batch import cut
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gapless.core.broker_messages import Nack
     from gapless.core.client_messages import Subscribed
     from gapless.core.identity import ClientName, Instant, PubendName
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.config import Config
     from gapless.node.delivery.connections import ClientConnection
+    from gapless.node.delivery.total_order import TotalOrder
 
     Made = dict[tuple[int, int], tuple[SubscriptionBatch, int, list[Deliveries]]]
     """By identity of a batch, which it keeps, and number of a subscription: bytes, messages."""
@@ -75,6 +80,7 @@ class Session:
         self._unknown: set[PubendName] = set()
         self._is_assured = True  # is what was found durable?
         self._first: dict[PubendName, int] = {}  # the same for good
+        self.total_order: TotalOrder | None = None  # until it begins, or in publisher order
 
     @property
     def credit(self) -> int:
@@ -83,8 +89,34 @@ class Session:
             return 0
         return max(0, self.config.client_queue_max - self.client.outstanding)
 
+    def begin_order(self, order: TotalOrder) -> None:
+        """Its client wants all pubends in one order."""
+        self.total_order = order
+
+    def room(self, pubend: PubendName) -> int:
+        """How many more events of this pubend there is room for."""
+        return self.credit if self.total_order is None else self.total_order.room(pubend)
+
+    def flush(self, delivered: Mapping[PubendName, int], *, silence: bool) -> list[Effect]:
+        """Send what is in order now. `delivered`: how far each stream is. With `silence`, the
+        client is also told positions that moved without an event."""
+        order = self.total_order
+        if order is None or self._opening is not None:
+            return []
+        reached = {pubend: max(tick, delivered[pubend]) for pubend, tick in self.level.items()}
+        reached.update((pubend, each.position) for pubend, each in self.behind.items())
+        effects: list[Effect] = []
+        runs = order.take(reached, self.credit)
+        for run in [*runs, *order.take_silence()] if silence else runs:
+            if run.lost is not None:
+                effects += self._lose(run.pubend, run.lost)
+            effects += self._send(run.pubend, SubscriptionBatch(run.ticks, run.events, run.through))
+        return effects
+
     def sent_below(self, pubend: PubendName) -> int:
         """The tick below which the client was sent everything that there is."""
+        if self.total_order is not None:
+            return self.total_order.sent[pubend]
         catch_up = self.behind.get(pubend)
         return TICK_MAX if catch_up is None else catch_up.position
 
@@ -134,6 +166,8 @@ class Session:
     def fall_behind(self, pubend: PubendName, catch_up: CatchUp) -> list[Effect]:
         del self.level[pubend]
         self.behind[pubend] = catch_up
+        if self.total_order is not None:
+            return []
         return self._let_go([Send(self.name, FellBehind(self.number, pubend))])
 
     def pump(
@@ -146,25 +180,27 @@ class Session:
         if is_found or (self._unknown and pubend not in self._unknown):
             catch_up.is_waiting = False  # for its turn: it waits for something else
             return [], []  # what is held back takes up credit, and others need it to begin
-        credit = min(self.credit, 1) if self._unknown else self.credit
+        room_here = self.room(pubend)
+        credit = min(room_here, 1) if self._unknown else room_here
         pieces, nacks = catch_up.advance(stream.latest, credit, now, room)
         effects: list[Effect] = []
         for piece in pieces:
             if pubend in self._unknown:
                 self._find(pubend, piece.span.end if isinstance(piece, LostSpan) else 0)
             elif isinstance(piece, LostSpan):
-                effects += self._lose(pubend, piece.span)
+                effects += self._put_loss(pubend, piece.span)
             if isinstance(piece, LostSpan):
-                effects += self._send(pubend, SubscriptionBatch([], [], piece.span.end), {})
+                effects += self._put(pubend, SubscriptionBatch([], [], piece.span.end), {})
             else:
-                effects += self._send(pubend, piece, made)
+                effects += self._put(pubend, piece, made)
         if catch_up.is_done(stream.latest) and self._unknown <= {pubend}:
             if pubend in self._unknown:
                 self._find(pubend, 0)
             number, position = self.subscription.number, catch_up.position
             tail = stream.tail(number, position)
-            has_room = len(tail.ticks) <= self.credit and not stream.has_lost(number, position)
-            if self._opening is None and has_room:
+            has_room = len(tail.ticks) <= self.room(pubend)
+            is_whole = not stream.has_lost(number, position)
+            if self._opening is None and has_room and is_whole:
                 effects += self._become_level(pubend, tail)
         return self._let_go(effects), nacks
 
@@ -179,13 +215,31 @@ class Session:
         return [Send(self.name, Lost((self.number,), pubend, lost))]
 
     def _become_level(self, pubend: PubendName, tail: SubscriptionBatch) -> list[Effect]:
-        effects = self._send(pubend, tail, {})
+        effects = self._put(pubend, tail, {})
         del self.behind[pubend]
         self.level[pubend] = tail.through
+        if self.total_order is not None:
+            return effects
         return [*effects, Send(self.name, CaughtUp(self.number, pubend))]
 
-    def _send(self, pubend: PubendName, batch: SubscriptionBatch, made: Made) -> list[Effect]:
+    def _put(self, pubend: PubendName, batch: SubscriptionBatch, made: Made) -> list[Effect]:
+        """Send a batch, or hold it until it is in order."""
+        if self.total_order is None:
+            return self._send(pubend, batch, made)
+        self.total_order.hold(pubend, batch.ticks, batch.events)
+        return []
+
+    def _put_loss(self, pubend: PubendName, span: Span) -> list[Effect]:
+        if self.total_order is None:
+            return self._lose(pubend, span)
+        self.total_order.lose(pubend, span)
+        return []
+
+    def _send(
+        self, pubend: PubendName, batch: SubscriptionBatch, made: Made | None = None
+    ) -> list[Effect]:
         """What is for this subscription alone; others of the same number may get the same."""
+        made = {} if made is None else made
         key = id(batch), self.number
         if key not in made:
             made[key] = batch, sum(map(len, batch.events)), self._pack(pubend, batch)
@@ -215,3 +269,5 @@ class Session:
         assert self.level.keys() | self.behind.keys() == set(self.subscription.since), "I1"
         for catch_up in self.behind.values():
             catch_up.check()
+        if self.total_order is not None:
+            self.total_order.check()

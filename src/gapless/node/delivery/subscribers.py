@@ -208,9 +208,10 @@ class Subscribers:
         return (topic, order) in self.audiences
 
     def consumed(self, name: ClientName, count: int) -> bool:
-        """Note what a client has consumed. Does it catch up at any named subscription?"""
+        """Note what a client has consumed. May any of its named subscriptions go on by that?"""
         self.clients[name].consume(count)
-        return any(session.behind for session in self.sessions_of.get(name, {}).values())
+        some = self.sessions_of.get(name, {}).values()
+        return any(session.behind or session.total_order is not None for session in some)
 
     def deliver(
         self, topic: TopicName, pubend: PubendName | None, settled: Settled, through: int
@@ -224,16 +225,17 @@ class Subscribers:
         if not settled.ticks:
             return Delivered(effects, [], [])
         batch = EventBatch.join(settled.events)
-        self.meter.spend((topic, order_of(pubend)), len(batch))
+        size = sum(map(len, settled.events))
+        self.meter.spend((topic, order_of(pubend)), len(batch), size)
         self._batch_longest = max(self._batch_longest, len(batch))
         shares: dict[ClientName, list[Share]] = {}
         self.batch_sizes[len(batch).bit_length()] += 1
         groups, singles = self._match(audience, batch, apart=not young)
         recorded = [NOBODY] * len(batch)
+        slow: list[Session] = []
         for group, indices in groups:
             self._record(group, indices, recorded, settled.ticks, young)
-            self._share_out(group, indices, shares, settled.ticks, pubend, young)
-        slow: list[Session] = []
+            slow += self._share_out(group, indices, shares, settled, pubend, young)
         limits = self.config.batch_events_max, self.config.batch_bytes_max
         packing, place = Packing(topic, pubend, settled, through, limits), (topic, pubend)
         for name in sorted(shares.keys() | singles.keys()):
@@ -283,12 +285,14 @@ class Subscribers:
         group: ConditionGroup,
         indices: list[int],
         shares: dict[ClientName, list[Share]],
-        ticks: Sequence[int],
+        settled: Settled,
         pubend: PubendName | None,
         young: dict[Key, int],
-    ) -> None:
-        """Give each connected client the events that it gets."""
-        first = ticks[indices[0]]
+    ) -> list[Session]:
+        """Give each connected client the events that it gets. Sessions in total order hold them;
+        the answer is those that have no room."""
+        slow: list[Session] = []
+        ticks, first = settled.ticks, settled.ticks[indices[0]]
         for key in group.connected:
             start = young.get(key, 0) if young else 0
             wanted = indices if start <= first else [i for i in indices if ticks[i] >= start]
@@ -301,8 +305,13 @@ class Subscribers:
                 continue  # it is behind, and gets it later
             start = max(sent, young.get((DURABLE, number), 0)) if young else sent
             wanted = indices if start <= first else [i for i in indices if ticks[i] >= start]
-            if wanted:
+            if wanted and session.total_order is not None and pubend is not None:
+                events = [settled.events[i] for i in wanted]
+                if not session.total_order.add(pubend, [ticks[i] for i in wanted], events):
+                    slow.append(session)
+            elif wanted:
                 shares.setdefault(session.name, []).append((session.number, wanted))
+        return slow
 
     def _grow_up(self, topic: TopicName, pubend: PubendName | None, through: int) -> dict[Key, int]:
         """The subscriptions that were young up to now. A subscription that starts below `through`

@@ -128,7 +128,8 @@ class Catalogue:
     def contradiction(self, entry: TopicEntry) -> str:
         """How it contradicts a topic of the network file; empty if it does not."""
         static = self.network.topic.get(entry.name) if entry.name in self.static else None
-        if static is None or (not entry.is_deleted and topic_of(entry) == static):
+        placed = self.network.placed_topic(topic_of(entry))
+        if static is None or (not entry.is_deleted and placed == static):
             return ""
         how = "was deleted" if entry.is_deleted else f"was created as {show_entry(entry)}"
         return f"topic {quoted(entry.name)} of the network file {how} at run time"

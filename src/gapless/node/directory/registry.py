@@ -38,6 +38,7 @@ from msgspec.structs import asdict, replace
 from gapless.core.effects import Delete, Persist, Put, Tell
 from gapless.core.identity import BrokerName, SubscriptionName
 from gapless.core.ledger import Account
+from gapless.core.lengths import COUNT_MAX
 from gapless.core.messages import Message
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.core.portion import WHOLE, Portion
@@ -89,6 +90,8 @@ class Registry:
         self.config = config
         self.own = own
         self.floor = int.from_bytes(store.get(FLOORS, FLOOR) or b"", "little")
+        self.is_recalling = False  # the disk is another one: which names exist is being asked for
+        self.has_lost_names = False  # for certain: one was told that was not known
         self.writing: set[SubscriptionName] = set()
         self._freed: dict[SubscriptionName, int] = {}  # by name: the moves of a life that is over
         share = config.principal_share_percent
@@ -106,7 +109,7 @@ class Registry:
 
     def receive(self, question: NameQuestion) -> tuple[NameAnswer | None, list[Effect]]:
         """The answer, if it can be given at once, and effects."""
-        if question.name in self.writing:
+        if question.name in self.writing or self._must_wait(question):
             return None, []
         entry = self.decide(question)
         if entry is not None and (problem := self.refusal(question, entry.owner)):
@@ -143,7 +146,7 @@ class Registry:
     def ask(self, question: NameQuestion) -> tuple[NameAnswer | None, list[Effect]]:
         """The same for our own: it counts at once, since what depends on it goes to the same disk
         after it. If there is no room, our own subscriptions still say what is lost."""
-        if question.name in self.writing:
+        if question.name in self.writing or self._must_wait(question):
             return None, []
         entry = self.decide(question)
         if entry is not None and (problem := self.refusal(question, entry.owner)):
@@ -153,6 +156,25 @@ class Registry:
             self._set(question.name, entry)
             effects.append(Persist(self._writes(question.name, entry)))
         return answer_to(question, entry), effects
+
+    # --- another disk -----------------------------------------------------------------------------
+
+    def begin_recall(self) -> None:
+        """Not all names may be known: nobody is told whose one is, until `end_recall`."""
+        self.is_recalling = True
+
+    def end_recall(self) -> None:
+        self.is_recalling = False
+
+    def _must_wait(self, question: NameQuestion) -> bool:
+        """Is it asked whose a name is while not all names are known?"""
+        if self.is_recalling and question.want == "tell" and question.name not in self.entries:
+            self.has_lost_names = question.sender != self.name or self.has_lost_names
+        return self.is_recalling and question.want in ("claim", "look")
+
+    def raise_floor(self, moves: int) -> None:
+        """No life may begin that has moved less often than one that was before."""
+        self.floor = max(self.floor, min(moves + 2, COUNT_MAX // 2))
 
     # --- deciding ---------------------------------------------------------------------------------
 

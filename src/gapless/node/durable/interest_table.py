@@ -78,8 +78,8 @@ class InterestTable(Edge):
         if not interest.vectors.test(pubend, digest, cell):
             interest.flooded += len(events)
             return super().select(pubend, cell, digest, events)
-        matcher = interest.branches[interest.upstream[pubend]].children[cell].matcher
-        chosen = matcher.passing(self._attributes(events)) if len(matcher) else []
+        joint = interest.branches[interest.upstream[pubend]].joint
+        chosen = joint.passing(cell, self._attributes(events)) if joint.wants(cell) else []
         interest.filtered += len(events) - len(chosen)
         return chosen
 
@@ -149,7 +149,8 @@ class InterestTable(Edge):
             case Knowledge(digest=digest) as knowledge if digest:
                 interest = self._by_pubend.get(knowledge.pubend)
                 if interest is not None:
-                    return Send(send.to, interest.vectors.announce(BrokerName(send.to), knowledge))
+                    said = interest.vectors.announce(BrokerName(send.to), knowledge)
+                    return send if said is knowledge else Send(send.to, said)
             case Sideways(cell=cell, message=Knowledge(digest=digest) as knowledge) if digest:
                 interest = self._by_pubend.get(knowledge.pubend)
                 if interest is not None:

@@ -25,6 +25,7 @@ from gapless.core.broker_messages import (
     SubscriptionChange,
     SubscriptionNack,
     SubscriptionState,
+    TakeOver,
 )
 from gapless.core.client_messages import (
     Acknowledge,
@@ -42,7 +43,7 @@ from gapless.core.effects import Persist, Send, Tell
 from gapless.core.errors import ProtocolError, quoted
 from gapless.core.group_messages import Finish, Reject
 from gapless.core.identity import TopicName
-from gapless.core.name_messages import NameAnswer, NameQuestion
+from gapless.core.name_messages import NameAnswer, NameQuestion, NamesQuestion, NamesTold
 from gapless.core.portion import WHOLE, Portion
 from gapless.core.range_messages import RangeRequest
 from gapless.core.roster_messages import RosterRequest
@@ -67,10 +68,11 @@ from gapless.node.service import Service
 from gapless.node.subscriptions.alterations import AlterationPersisted, Alterations
 from gapless.node.subscriptions.attachments import Attachments, Created, Left
 from gapless.node.subscriptions.catch_ups import Assured
+from gapless.node.subscriptions.drain import Drain
 from gapless.node.subscriptions.homes import Homes
 from gapless.node.subscriptions.lag import Lags
 from gapless.node.subscriptions.moves import Moves
-from gapless.node.subscriptions.named_groups import GroupsPersisted, NamedGroups
+from gapless.node.subscriptions.named_groups import FeedTold, GroupsPersisted, NamedGroups
 from gapless.node.subscriptions.named_subscriptions import NamedSubscriptions
 from gapless.node.subscriptions.table import Work
 from gapless.propagation.leaf import ClockPersisted
@@ -114,6 +116,9 @@ class DurableService(Service):
         HandOver,
         NameQuestion,
         NameAnswer,
+        NamesQuestion,
+        NamesTold,
+        TakeOver,
         *get_args(Routed),
     )
     writes = (
@@ -130,6 +135,7 @@ class DurableService(Service):
         PromisePersisted,
         ClockPersisted,
         StampPersisted,
+        FeedTold,
         GroupsPersisted,
     )
 
@@ -164,6 +170,7 @@ class DurableService(Service):
         )
         self.groups = NamedGroups(context, self.attachments, self.streams.pubends)
         self.attachments.groups = self.groups
+        self.drain = Drain(context, self.attachments, self.groups, self.requests)
         self.producers = Producers(context, self.streams.pubends, subscribers.clients)
         self.rosters = Rosters(context, self.streams.pubends)
         self.ranges = Ranges(context, self.streams.pubends)
@@ -182,7 +189,7 @@ class DurableService(Service):
         seal = self.streams.seal
         writes: list[Write] = []
         if seal.is_copy:
-            writes += self.named.note_copies()
+            writes += [*self.named.note_copies(), *self.homes.recall.forget()]
             for pubend in self.streams.pubends.values():
                 writes += [*pubend.past.write(), *pubend.publishers.writes({})]
         writes += seal.write()
@@ -263,7 +270,10 @@ class DurableService(Service):
             case Subscribe():
                 return self.requests.subscribe(client, message, now)
             case Consumed():
-                self.attachments.catch_ups.consumed(self.subscribers.sessions_of[client].values())
+                sessions = self.subscribers.sessions_of[client].values()
+                self.attachments.catch_ups.consumed(sessions)
+                for session in sessions:
+                    self.attachments.total_orders.stir_session(session)
                 return []
             case Acknowledge():
                 return self.homes.acknowledge(client, message, now)
@@ -331,8 +341,11 @@ class DurableService(Service):
                 self.interests.receive_digest_nack(sender, message)
                 return []
             case HandOver():
+                self.drain.hear(now)
                 return self.moves.receive(message, now)
-            case NameQuestion() | NameAnswer():
+            case TakeOver():
+                return self.drain.receive(message, now)
+            case NameQuestion() | NameAnswer() | NamesQuestion() | NamesTold():
                 return self.homes.receive(message, now)
             case _:
                 assert isinstance(message, Routed)
@@ -380,7 +393,7 @@ class DurableService(Service):
                 return self.alterations.persisted(message, now)
             case Noted():
                 return self.homes.noted(message, now)
-            case GroupsPersisted():
+            case GroupsPersisted() | FeedTold():
                 return self.groups.persisted(message, now)
             case TopicGone():
                 return self._gone(message.entry)
@@ -411,8 +424,9 @@ class DurableService(Service):
         """Has this step left nothing to `settle`?"""
         if not self.requests.is_quiet or self.subscribers.dropped or self.interests.has_news:
             return False
-        has_work = self.named.table.has_work(Work.TELL_HOME, Work.CONFIRM)
-        if has_work or not self.groups.is_quiet:
+        has_work = self.named.table.has_work(Work.TELL_HOME, Work.SEEK_HOME, Work.CONFIRM)
+        is_busy = has_work or self.homes.recall.late or not self.groups.is_quiet
+        if is_busy or not self.attachments.total_orders.is_idle:
             return False
         return self.streams.is_quiet and self.alterations.is_quiet
 
@@ -431,7 +445,7 @@ class DurableService(Service):
         effects += self.alterations.settle(now)
         if self.named.reports:
             effects += self.streams.settle(now)
-        effects += self.requests.begin(now)
+        effects += self.requests.begin(now) + self.attachments.total_orders.settle(now)
         for topic, _ in (*dropped, *self.subscribers.dropped):
             if topic in self.streams.merges and not self.subscribers.wants(topic, "total"):
                 self.streams.stop_merge(topic)
@@ -440,7 +454,7 @@ class DurableService(Service):
     @property
     def deadline(self) -> Instant | None:
         early = self.streams, self.interests, self.named, self.attachments.catch_ups
-        late = self.moves, self.homes, self.alterations, self.groups
+        late = self.moves, self.homes, self.alterations, self.groups, self.drain
         return earliest([each.deadline for each in (*early, *late)])
 
     def fire(self, now: Instant) -> list[Effect]:
@@ -448,6 +462,7 @@ class DurableService(Service):
         effects += self.streams.wake(now) + self.named.fire(now)
         self.attachments.catch_ups.fire(now)
         self.groups.fire(now)
+        effects += self.drain.fire(now)
         return effects + self.moves.fire(now) + self.homes.fire(now) + self.alterations.fire(now)
 
     # --- figures, invariants ---------------------------------------------------------------------

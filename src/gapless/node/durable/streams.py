@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -33,13 +34,13 @@ from gapless.core.broker_messages import (
     StartQuery,
     StartReply,
 )
-from gapless.core.client_messages import Receipt
 from gapless.core.effects import Effect, Send
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import Instant
 from gapless.core.outgoing import ToBroker, ToCell
 from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
+from gapless.core.transaction_messages import Committed
 from gapless.knowledge.neighbours import (
     CATCH_UP,
     LOCAL,
@@ -98,6 +99,7 @@ class Streams:
         self.attachments = attachments
         self.moves = moves
         self.parts = context.parts
+        self._check_received = context.encoding.check_received
         self.cell = context.network.cell_of[context.name]
         self.relays: Machines[PubendName, Relay] = Machines()
         self.pubends: Machines[PubendName, Pubend] = Machines()
@@ -156,9 +158,11 @@ class Streams:
     def _make_pubend(self, pubend: PubendEntry, topic: Topic, now: Instant) -> Pubend:
         """A pubend that this broker hosts, as its disk has it."""
         disk = DiskHistory(self.seal.is_copy, is_hearing=bool(self.promises.keepers))
-        return self.parts.pubend(
+        hosted = self.parts.pubend(
             pubend.name, pubend.number, self._store, self.config, now, policy_of(topic), disk
         )
+        hosted.is_unheard = partial(self._is_unheard, pubend.name)
+        return hosted
 
     def alter(self, topic: Topic, now: Instant) -> None:
         """The settings of a topic were changed."""
@@ -227,6 +231,8 @@ class Streams:
         self, sender: BrokerName, knowledge: Knowledge, now: Instant
     ) -> list[Effect]:
         """From above, or from a sibling that we asked."""
+        if knowledge.events:
+            self._check_received(knowledge.events)
         knowledge, effects = self.interests.learn(sender, knowledge, now)
         out = self.relays[knowledge.pubend].receive_knowledge(knowledge, now)
         return effects + self.carry(out, now)
@@ -301,6 +307,7 @@ class Streams:
             settled, takers = self.named.taken_as_lost(topic, pubend, settled.lost[0][1])
             slow = self.subscribers.attached_to(topic)
         effects = done.effects + self.named.advance(pubend, settled, takers, subend.taken, now)
+        self.attachments.total_orders.stir(pubend)
         self.acknowledge(pubend, PUBLISHER_ORDER, subend.taken, now)
         if slow:
             effects += self.attachments.catch_ups.fall_behind(slow, pubend, before)
@@ -318,8 +325,9 @@ class Streams:
         rest is due at once, after other work had its turn."""
         topic, pubend = batch
         meter = self.subscribers.meter
-        room = meter.room((topic, order_of(pubend)))
-        count_max, size_max = self._part
+        place = topic, order_of(pubend)
+        room, (count_max, size_max) = meter.room(place), self._part
+        size_max = min(size_max, meter.room_bytes(place))
         through = min(end, machine.fitting(min(room, count_max), size_max)) if room else taken
         if through < machine.horizon:
             meter.leave(batch, now, had_some=room > 0)
@@ -457,7 +465,8 @@ class Streams:
                 continue
             self.attachments.catch_ups.stir(pubend)
             self.acknowledge(pubend, PUBLISHER_ORDER, self.subends[pubend].taken, now)
-            effects += named.chop(pubend, named.position(pubend, 0)[1])
+            released = named.position(pubend, 0)[1]
+            effects += named.chop(pubend, released, self.released_of(pubend))
             effects += self.deliver(self.network.pubends[pubend].topic, pubend, now=now)
         return effects
 
@@ -592,8 +601,7 @@ class Streams:
         if self._early_queries and pubend.past.is_durable:
             for query in self._early_queries.pop(message.pubend, ()):
                 effects += self.receive_start_query(query, now)
-        if self._is_unheard(message.pubend):
-            effects = [mark_unheard(each) for each in effects]
+        effects = self._marked(message.pubend, effects)
         return effects + self.carry(self.spread(knowledge, now), now)
 
     def _is_unheard(self, pubend: PubendName) -> bool:
@@ -607,9 +615,15 @@ class Streams:
         interest = self.interests.by_topic.get(topic.name)
         return not self.routing.peers or (interest is not None and interest.is_unwanted)
 
+    def _marked(self, pubend: PubendName, effects: list[Effect]) -> list[Effect]:
+        is_unheard = bool(effects) and self._is_unheard(pubend)
+        return [mark_unheard(each) for each in effects] if is_unheard else effects
+
     def staged(self, message: Staged, now: Instant) -> list[Effect]:
         pubend = self.pubends.get(message.pubend)
-        return pubend.transactions.staged(message, now) if pubend is not None else []
+        if pubend is None:
+            return []
+        return self._marked(message.pubend, pubend.transactions.staged(message, now))
 
     def report(self, epoch: Epoch) -> None:
         """Send reports up under the epoch once it is durable, not before. Reports to a pubend that
@@ -624,7 +638,8 @@ class Streams:
 
     @property
     def deadline(self) -> Instant | None:
-        timers = self.beginnings, self.promises, self.pace, self.subscribers.meter
+        waiters = self.pace, self.subscribers.meter, self.attachments.total_orders
+        timers = self.beginnings, self.promises, *waiters
         machines = (self.relays, self.pubends, self.subends, self.merges, *timers)
         tell_due = self.tell_due if self.subscribers.audiences else None
         return earliest([*[each.deadline for each in machines], tell_due])
@@ -654,13 +669,17 @@ class Streams:
                 effects += self.deliver(topic, first, merging=True, now=now)
             elif source is not None and source in self.subends:
                 effects += self.deliver(topic, source, now=now)
+        for lagging, tick in self.attachments.total_orders.fire(now).items():
+            subend = self.subends[lagging]
+            nacks = subend.expect(tick, now) if subend.seen < tick else []
+            effects += self.carry(self.ask(PUBLISHER_ORDER, nacks, now), now)
         for merge in self.merges.ripe(now):
             effects += self.carry(self.ask(TOTAL_ORDER, merge.fire(now), now), now)
         for relay in self.relays.ripe(now):
             effects += self.carry(relay.fire(now), now)
         if self.tell_due <= now:
             self.tell_due = Instant(now + self.config.silence_flush)
-            effects += self._tell_positions()
+            effects += self._tell_positions(now)
         return effects
 
     def _ask_around(self, now: Instant) -> list[Effect]:
@@ -713,7 +732,7 @@ class Streams:
         self.relays.touch()
         return effects
 
-    def _tell_positions(self) -> list[Effect]:
+    def _tell_positions(self, now: Instant) -> list[Effect]:
         """Tell subscribers how far their streams are, where nothing was delivered lately."""
         effects: list[Effect] = []
         subscribers, topics = self.subscribers, self.network.topic
@@ -727,7 +746,7 @@ class Streams:
                     effects += subscribers.tell_position(topic, pubend.name, taken)
         for topic, merge in self.merges.items():
             effects += subscribers.tell_position(topic, None, merge.position)
-        return effects
+        return effects + self.attachments.total_orders.tell(now)
 
     @property
     def published(self) -> int:
@@ -778,7 +797,7 @@ class Streams:
 
 def mark_unheard(effect: Effect) -> Effect:
     """Tell a publisher that nobody gets its events, nor ever will."""
-    if isinstance(effect, Send) and isinstance(effect.message, Receipt):
+    if isinstance(effect, Send) and isinstance(effect.message, Committed):
         return Send(effect.to, structs.replace(effect.message, unheard=True))
     return effect
 

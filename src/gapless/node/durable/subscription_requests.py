@@ -27,6 +27,7 @@ from gapless.node.subscriptions.dead_letters import hosted_pubends
 from gapless.node.subscriptions.tokens import Tokens
 
 if TYPE_CHECKING:
+    from gapless.core.client_messages import Order
     from gapless.core.identity import (
         ClientName,
         Instant,
@@ -71,11 +72,12 @@ class SubscriptionRequests:
         self._pending_by_topic: dict[
             TopicName, dict[tuple[ClientName, int], None]
         ] = {}  # their keys
+        self._is_drained = False
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if message.topic not in self.network.topic:
             return self.catalogue.missing(client, message, message.topic, now)
-        if not self.streams.cell.subscribers:
+        if not self.streams.cell.subscribers or self._is_turned_away(message):
             return self._refuse_subscriber(client, message)
         condition = self._read(client, message)
         if not isinstance(condition, Filter):
@@ -85,12 +87,14 @@ class SubscriptionRequests:
                 return refused
             name = message.name
             is_doubted = message.moves > MOVES_BELIEVED and message.previous != self.streams.name
+            is_gone = message.previous is not None and message.previous not in self.network.cell_of
+            is_doubted |= is_gone  # the broker where it was is removed: its registrar knows more
             if is_doubted:
                 message = replace(message, previous=None, moves=0)
             if self.homes.must_look(message, is_doubted=is_doubted):
                 return self.homes.look(client, message, now)
             stale = self.attachments.drop_stale(message)
-            attached = self.attachments.attach(client, message)
+            attached = self.attachments.attach(client, message, now)
             if attached is not None:
                 return stale + attached
             if message.previous in (None, self.streams.name):
@@ -105,6 +109,15 @@ class SubscriptionRequests:
             return stale
         self._await_start(client, message, condition, now)
         return []
+
+    def turn_away(self) -> None:
+        """Send new subscribers to other brokers, from now on: this one is drained."""
+        self._is_drained = True
+
+    def _is_turned_away(self, message: Subscribe) -> bool:
+        """A subscription that is still here is served until it has left."""
+        known = self.attachments.named.subscriptions
+        return self._is_drained and (message.name is None or known.get(message.name) is None)
 
     def _read(self, client: ClientName, message: Subscribe) -> Filter | list[Effect]:
         """The condition of a subscription, or why it is refused."""
@@ -122,8 +135,9 @@ class SubscriptionRequests:
         if message.name is not None and durables.get(message.name) is not None:
             return []
         owner = self.subscribers.clients[client].owner
-        place = message.topic, message.order
-        refused = self.subscribers.meter.refusal(place, owner, condition)
+        # Named ones are matched in publisher order, whatever order their clients get.
+        order: Order = "publisher" if message.name is not None else message.order
+        refused = self.subscribers.meter.refusal((message.topic, order), owner, condition)
         return refuse(client, message, *refused) if refused is not None else []
 
     def _refuse_named(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
@@ -133,12 +147,7 @@ class SubscriptionRequests:
         if existing is None and not is_name(message.name):  # earlier versions took longer ones
             problem = f"{quoted(message.name)} is no name of a subscription"
             return refuse(client, message, problem, f"Use 1 to {NAME_BYTES_MAX} printable bytes.")
-        if message.order != "publisher":
-            problem = "a named subscription gets its events in publisher order"
-            return refuse(client, message, problem, 'Leave the name or the order "total" out.')
-        if message.previous is not None and (
-            message.token is None or message.previous not in self.network.cell_of
-        ):
+        if message.previous is not None and message.token is None:
             problem = "a subscription that comes from another broker needs a token and its name"
             return refuse(client, message, problem, "Give the token, and where it was last.")
         if existing is None and (refused := self._refuse_dead_letters(client, message)):
@@ -202,13 +211,17 @@ class SubscriptionRequests:
 
     def _refuse_subscriber(self, client: ClientName, message: Subscribe) -> list[Effect]:
         """To a broker that takes subscribers; different clients to different ones."""
-        cells = [cell for cell in self.network.cells if cell.subscribers]
+        own = self.streams.cell
+        cells = [cell for cell in self.network.cells if cell.subscribers and cell is not own]
         if not cells:
             problem, remedy = "no broker takes subscribers", "Give a cell `subscribers = true`."
             return refuse(client, message, problem, remedy)
         brokers = [broker.name for cell in cells for broker in cell.brokers]
         brokers.sort(key=lambda each: score(client, each))
-        return refuse_elsewhere(client, message, "this broker takes no subscribers", brokers)
+        problem = "this broker takes no subscribers"
+        if message.name and (moved := self.attachments.named.moved(message.name)) is not None:
+            brokers = [moved.broker, *brokers]
+        return refuse_elsewhere(client, message, problem, brokers)
 
     def _await_start(
         self, client: ClientName, message: Subscribe, condition: Filter, now: Instant
@@ -235,7 +248,7 @@ class SubscriptionRequests:
         effects: list[Effect] = []
         for client, message in self.homes.take_ready():
             effects += self.attachments.drop_stale(message)
-            attached = self.attachments.attach(client, message)  # it may have come meanwhile
+            attached = self.attachments.attach(client, message, now)  # it may have come meanwhile
             if attached is not None:
                 effects += attached
             elif message.topic not in self.network.topic:

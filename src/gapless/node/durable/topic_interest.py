@@ -329,11 +329,17 @@ class TopicInterest:
 
     @property
     def is_unwanted(self) -> bool:
-        """At a host: does no neighbour want anything, as far as is known here?"""
+        """At a host: is it known that no neighbour wants anything?"""
         if self.stamp is None or not self.stamp.is_in_use:
             return False
         below = self.branches.get(None)
-        return below is None or all(not child.conditions for child in below.children.values())
+        if below is None:
+            return True
+        if any(child.conditions for child in below.children.values()):
+            return False
+        # What a cell has not told us yet may be a subscription: one that has begun, even.
+        pubend = next(name for name, direction in self.upstream.items() if direction is None)
+        return all(self.vectors.test(pubend, self.digest, cell) for cell in below.children)
 
     @property
     def digest(self) -> int:

@@ -5,8 +5,8 @@ Theory of operation
     broker tells what it has at hand, and asks nobody. At the pubend's host: is there an event at
     that tick, silence, nothing yet, or was it released? At every broker: what is known of the tick
     (D an event, S silence, L lost, Q nothing; P: passed and forgotten), and what was done with it
-    for each cell below. At the home of the subscription: does the condition match, and which part
-    of it decides; is the event recorded as taken, sent, acknowledged?
+    for each cell below. At the home of the subscription: does the condition match that it had at
+    that tick; is the event recorded as taken, sent, acknowledged; what has a group done with it?
 
 Cost: a few lookups; one event is read and decoded at its host.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from gapless.core.events import EventBatch
 from gapless.core.identity import PubendName, SubscriptionName, TopicName
 from gapless.core.ticks import Span
-from gapless.filters.reasons import reasons
+from gapless.filters.filter import Filter
 from gapless.knowledge.answers import fetch
 
 if TYPE_CHECKING:
@@ -121,9 +121,14 @@ def subscription_facts(
     """What the home of a subscription knows of one event."""
     definition = known.definition
     session = durable.session(definition.name)
+    former = next((one for one in definition.former if tick < one.until.get(pubend, 0)), None)
+    is_oldest = former is not None and former is definition.former[0]
     facts: Facts = {
         "topic": definition.topic,
-        "condition": definition.condition,
+        "condition": definition.condition if former is None else former.condition,
+        "is_former": former is not None,
+        "is_forgotten": is_oldest and definition.altered > len(definition.former),
+        "group": durable.groups.state_of_event(known, pubend, tick),
         "owner": definition.owner,
         "moves": definition.moves,
         "tokens": definition.tokens,
@@ -144,7 +149,7 @@ def subscription_facts(
         facts["sent_below"] = sent.get(pubend) if sent is not None else None
     if attributes is not None:
         condition = durable.named.filters[known.number]
+        if former is not None:
+            condition = Filter.parse(former.condition)
         facts["matches"] = condition.matches(attributes)
-        if definition.condition:
-            facts["because"] = [str(each) for each in reasons(condition, attributes)]
     return facts

@@ -78,6 +78,7 @@ class GroupMember:
     """A client that is attached to the group."""
 
     key: MemberKey
+    events_max: int  # in hand
     in_hand: dict[Place, OpenEvent] = field(default_factory=dict)
     hand_bytes: int = 0
     keys: dict[Hashable, None] = field(default_factory=dict)  # whose home it is

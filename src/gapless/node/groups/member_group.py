@@ -119,6 +119,11 @@ class MemberGroup:
     def open_count(self) -> int:
         return sum(len(each.open) for each in self.progress.values())
 
+    @property
+    def has_islands(self) -> bool:
+        """Is something finished above a low-water mark, or a dead letter under way?"""
+        return self.letter is not None or any(len(each) for each in self.progress.values())
+
     # --- the feed ---------------------------------------------------------------------------------
 
     def receive(
@@ -158,9 +163,11 @@ class MemberGroup:
 
     # --- members ----------------------------------------------------------------------------------
 
-    def join(self, key: MemberKey) -> None:
-        """A member joins: it becomes the home of the surplus of the others."""
-        member = self.members[key] = GroupMember(key)
+    def join(self, key: MemberKey, events_max: int = 0) -> None:
+        """A member joins: it becomes the home of the surplus of the others. It has at most
+        `events_max` events in hand; 0: as many as the group allows."""
+        most = min(events_max or self.limits.events_max, self.limits.events_max)
+        member = self.members[key] = GroupMember(key, most)
         share = -(-len(self._homes) // len(self.members))
         for other in self.members.values():
             for surplus in list(other.keys)[share:]:
@@ -319,13 +326,13 @@ class MemberGroup:
 
     def _has_room(self, member: GroupMember) -> bool:
         count, limits = len(member.in_hand), self.limits
-        return not count or (count < limits.events_max and member.hand_bytes < limits.bytes_max)
+        return not count or (count < member.events_max and member.hand_bytes < limits.bytes_max)
 
     def _place_homeless(self) -> None:
         """Give lanes without a key to members that have room."""
         while self._homeless and self.members:
             some = [each for each in self.members.values() if self._has_room(each)]
-            room = {each: self.limits.events_max - len(each.in_hand) for each in some}
+            room = {each: each.events_max - len(each.in_hand) for each in some}
             room = {each: count - len(each.ready) for each, count in room.items()}
             best = max(room, key=lambda each: room[each], default=None)
             if best is None or room[best] <= 0:
@@ -420,7 +427,7 @@ class MemberGroup:
         in_hand: dict[Place, GroupMember] = {}
         for member in self.members.values():
             count = len(member.in_hand)
-            assert count <= self.limits.events_max, "I4"
+            assert count <= member.events_max, "I4"
             for place, event in member.in_hand.items():
                 assert place not in in_hand, f"I1 {place}"
                 assert event.member is member, f"I1 {place}"

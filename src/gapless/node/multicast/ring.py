@@ -1,14 +1,18 @@
 """How a broker takes part in the ring of the multicast service: its member, its seeds, its figures.
 
-Near in the network file is near in the ring's routing tables: proximity counts links between cells.
+Near in the ring's routing tables is what answers soon (`survey`); before anything was measured,
+what is near in the network file: there proximity counts links between cells.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gapless.node.multicast.name_book import SPACE
+from gapless.scribe.effects import ToNode
 from gapless.scribe.member import RingMember
+from gapless.scribe.messages import RowQuery
 from gapless.scribe.settings import RingSettings
 
 if TYPE_CHECKING:
@@ -17,19 +21,26 @@ if TYPE_CHECKING:
     from gapless.core.identity import BrokerName, CellName, NodeId, TopicId
     from gapless.node.config import Config
     from gapless.node.multicast.name_book import NameBook
+    from gapless.node.multicast.survey import Survey
     from gapless.node.network import Network, Topic
+    from gapless.scribe.effects import Effect
     from gapless.scribe.messages import Seat
 
 FAR = 1_000
 """How far a broker is that is not in the network file."""
 
 
-def make_member(
-    seat: Seat, here: BrokerName, network: Network, book: NameBook, config: Config
-) -> RingMember:
-    return RingMember(
-        seat, proximity(here, network, book), settings=settings_of(config), space=SPACE
-    )
+def make_member(seat: Seat, survey: Survey, config: Config) -> RingMember:
+    return RingMember(seat, survey.distance, settings=settings_of(config), space=SPACE)
+
+
+def ask_for_row(member: RingMember, survey: Survey) -> list[Effect]:
+    """Measure one more broker that others named, by a question that may be of use to both."""
+    node = survey.take_unmeasured() if member.is_active else None
+    if node is None or node == member.node:
+        return []
+    row = SPACE.prefix_length(member.node, node)
+    return [ToNode(node, RowQuery(row, member.pastry.members.row(row)))]
 
 
 def settings_of(config: Config) -> RingSettings:
@@ -59,7 +70,11 @@ def proximity(here: BrokerName, network: Network, book: NameBook) -> Callable[[N
                 found[other] = found[each] + 1
                 rest.append(other)
     hops = {book.id_of(name): found[at.name] for name, at in network.cell_of.items()}
-    return lambda node: hops.get(node, FAR)
+    return partial(distance_in, hops)
+
+
+def distance_in(hops: dict[NodeId, int], node: NodeId) -> int:
+    return hops.get(node, FAR)
 
 
 def seeds_of(here: BrokerName, network: Network, book: NameBook) -> tuple[list[NodeId], int]:

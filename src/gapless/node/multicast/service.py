@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from gapless.core.client_messages import Ended, Publish, Refused, Subscribe, Subscribed
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, UsageError
+from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName
 from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import Span
@@ -31,13 +32,14 @@ from gapless.filters.filter import Filter
 from gapless.knowledge.batch import cut
 from gapless.knowledge.subend import Settled
 from gapless.node.directory.owner import ranking
-from gapless.node.multicast.body import pack, unpack
+from gapless.node.multicast.body import bodies, pack, unpack
 from gapless.node.multicast.creation import Creation
 from gapless.node.multicast.name_book import SPACE, NameBook
 from gapless.node.multicast.pending import PendingSubscriptions
 from gapless.node.multicast.post import Post
 from gapless.node.multicast.requests import EVENTS_MAX, TICK_BITS, PendingRequest, Requests
-from gapless.node.multicast.ring import figures, make_member, seeds_of
+from gapless.node.multicast.ring import ask_for_row, figures, make_member, proximity, seeds_of
+from gapless.node.multicast.survey import Survey
 from gapless.node.service import Service
 from gapless.scribe.effects import Begun, Deliver, MissedRange, RequestOutcome, ToNode
 from gapless.scribe.messages import AccessDenied, Ringed, Seat
@@ -71,8 +73,10 @@ class Multicast(Service):
         self.member: RingMember | None = None
         self.book = NameBook(network, config.multicast_names_max)
         self.post = Post(here, self.book)
+        self._survey = Survey(proximity(here, network, self.book), config.multicast_names_max)
         self.published = 0
         self._config = config
+        self._check_received = context.encoding.check_received
         self._epoch = context.epoch
         self._subscribers = subscribers
         self._topics: dict[TopicId, Topic] = {}
@@ -95,7 +99,7 @@ class Multicast(Service):
         if self.member is not None or not is_ready or not self._topics:
             return []
         seat = Seat(self.book.id_of(self.here), self._epoch.number)
-        self.member = make_member(seat, self.here, self.network, self.book, self._config)
+        self.member = make_member(seat, self._survey, self._config)
         if self._join_at is not None:
             return self._carry(self.member.join([self.book.id_of(self._join_at)], now), now)
         seeds, rank = seeds_of(self.here, self.network, self.book)
@@ -162,7 +166,7 @@ class Multicast(Service):
             return []
         effects: list[Effect] = []
         if member.deadline <= now:
-            effects = self._carry(member.fire(now), now)
+            effects = self._carry(member.fire(now) + ask_for_row(member, self._survey), now)
         if self._found_due is not None and now >= self._found_due:
             self._found_due = None
             if not member.is_active:
@@ -336,13 +340,18 @@ class Multicast(Service):
         if any(isinstance(each, AccessDenied) for each in message.messages):
             # Rights are checked where clients connect: a ring of brokers has no guard of its own.
             raise ProtocolError(f"{sender!r} denies a topic, which no broker of a ring does")
+        for body in bodies(message.messages):
+            self._check_received(EventBatch.join(unpack(body)))
         self.book.learn((*message.names, sender))
         if (member := self.member) is None:
             return []  # we know of no topic yet; whoever it is asks again
         node = self.book.id_of(sender)
-        return self._carry(
-            [effect for each in message.messages for effect in member.receive(node, each, now)], now
-        )
+        effects: list[RingEffect] = []
+        for each in message.messages:
+            effects += member.receive(node, each, now)
+            if self._survey.heard(node, each, now):
+                member.pastry.contacts.table.offer(node)
+        return self._carry(effects, now)
 
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
         if self.member is None:
@@ -364,6 +373,7 @@ class Multicast(Service):
         while rest:
             match rest.popleft():
                 case ToNode(node, message):
+                    self._survey.sent(node, message, now)
                     post.setdefault(node, []).append(message)
                 case Deliver() as deliver:
                     done += self._deliver(deliver, now) if deliver.topic in self._topics else []
@@ -390,6 +400,7 @@ class Multicast(Service):
 
     def check(self, portion: Portion = WHOLE) -> None:
         self.book.check()
+        self._survey.check()
         self._requests.check()
         self._waiting.check()
         if (member := self.member) is None:

@@ -39,11 +39,15 @@ class LogPart:
 
     def __init__(self, runs: Sequence[RecordRun]) -> None:
         self.ticks = np.concatenate([_numbers(run.indices) for run in runs])
-        self.pieces = [Piece(run.data, _bounds(run)) for run in runs]
+        self._runs = runs
         self.nbytes = sum(len(run.data) for run in runs)
         self.effort = self.nbytes + RUN_BYTES * len(runs)  # what reading it took
-        if len(self.ticks) < PIECE_EVENTS_MIN * len(runs):
-            self.pieces = [_joined(self.pieces)]
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
+        pieces = [Piece(run.data, _bounds(run)) for run in self._runs]
+        are_short = len(self.ticks) < PIECE_EVENTS_MIN * len(pieces)
+        return [_joined(pieces)] if are_short else pieces
 
     @cached_property
     def _firsts(self) -> list[int]:

@@ -97,6 +97,19 @@ class Ranges:
         if kept_from == end:
             return RangeRead(request, name, Span(start, end), lost_below=lost_below)
         span = Span(kept_from, end)
+        if message.stride:
+            places = slice(message.stride - message.phase - 1, None, message.stride)
+            found = self._search.count(pubend, span, wanted, message.events_max, places)
+            count, ticks, through, lost = found
+            return RangeRead(
+                request,
+                name,
+                Span(start, through),
+                tuple(ticks),
+                lost_below=max(lost_below, lost),
+                more=through < end,
+                count=count,
+            )
         if message.whole and wanted.is_all and not message.events_max:
             run, through, lost = self._search.read_whole(pubend, span)
             covered, more, lost_below = Span(start, through), through < end, max(lost_below, lost)

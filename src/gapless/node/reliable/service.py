@@ -58,6 +58,7 @@ from gapless.tree.messages import (
     Held,
     Missed,
     NoRoom,
+    PublicationRun,
     SourceEnded,
     SubscriptionId,
     TreeDelivery,
@@ -105,6 +106,7 @@ class Reliable(Service):
         self._epoch = context.epoch
         self._subscribers = subscribers
         self._attributes_of = context.encoding.attributes_of
+        self._check_received = context.encoding.check_received
         self._groups: SharedSubscriptions[SubscriptionId] = SharedSubscriptions()
         self._unreached: dict[SubscriptionId, tuple[BrokerName, ...]] = {}  # as was told, if any
         self._kept_tree = KeptTree(network, context.store)
@@ -320,6 +322,10 @@ class Reliable(Service):
             return []  # we have no topic yet; it beats again
         if not isinstance(message, Beat | Carried | TreeJoin | TreeWelcome):
             raise ProtocolError(f"{type(message).__name__} is not for a tree")
+        if isinstance(message, Carried):
+            for each in message.messages:
+                if isinstance(each, PublicationRun) and each.events:
+                    self._check_received(each.events)
         return self._carry(self.tree.receive(sender, message, now), now)
 
     def link_up(self, broker: BrokerName, now: Instant) -> list[Effect]:

@@ -197,8 +197,8 @@ class Alterations:
         definition = known.definition
         if problem := self.named.subscriptions.refuse_change(definition.name, text):
             return problem, f"Acknowledge what was consumed. {TOO_MUCH}"
-        place = definition.topic, definition.order
-        return self.subscribers.meter.refusal(place, definition.owner, condition)
+        meter = self.subscribers.meter
+        return meter.refusal((definition.topic, "publisher"), definition.owner, condition)
 
     def adopt(self, name: SubscriptionName, text: str, altered: int, now: Instant) -> None:
         """Take over a change that was made at the broker where the subscription was before."""

@@ -31,12 +31,15 @@ from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX
 from gapless.core.token import Token
 from gapless.durable.subscriptions import Definition
+from gapless.filters.filter import Filter
 from gapless.node.delivery.session import Session
 from gapless.node.directory.registry import registrar_of
 from gapless.node.redirect import refuse_until_told
 from gapless.node.subscriptions.catch_ups import Assured, CatchUps
+from gapless.node.subscriptions.leases import check_run, grant, refuse_other
 from gapless.node.subscriptions.record import Attacher, Ender, Happening, Phase, Unconfirmed
 from gapless.node.subscriptions.table import Work
+from gapless.node.subscriptions.total_orders import TotalOrders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,6 +81,11 @@ class Groups(Protocol):
     def ended(self, subscription: DurableSubscription) -> list[Effect]: ...
 
 
+def mean_the_same(before: str, now: str) -> bool:
+    """Do two conditions that were accepted want the same events? `x<3` and `(x < 3)` do."""
+    return before == now or Filter.parse(before).means(Filter.parse(now))
+
+
 class Attachments:
     """The clients at the named subscriptions of one broker. See the module docstring.
 
@@ -99,11 +107,16 @@ class Attachments:
         self.parts = context.parts
         self.table = named.table
         self.catch_ups = CatchUps(context, named)
+        self.total_orders = TotalOrders(context, named, self.catch_ups)
+        self.catch_ups.moved = self.total_orders.stir_session
 
     # --- what clients ask for ---------------------------------------------------------------------
 
-    def attach(self, client: ClientName, message: Subscribe) -> list[Effect] | None:
-        """Attach a client to a subscription that exists; None if there is none of that name."""
+    def attach(
+        self, client: ClientName, message: Subscribe, now: Instant | None = None
+    ) -> list[Effect] | None:
+        """Attach a client to a subscription that exists; None if there is none of that name.
+        `now` is left out where it was made just now: nobody has a lease of it."""
         assert message.name is not None
         subscription = self.named.subscriptions.get(message.name)
         if subscription is None:
@@ -112,13 +125,17 @@ class Attachments:
         if not self.subscribers.clients[client].may_use(definition.owner, definition.topic):
             problem = f"not allowed to use the subscription name {quoted(message.name)}"
             return [Send(client, Refused(message.request, problem, "Use another name."))]
+        if now is not None and (
+            refused := refuse_other(subscription, message.request, now, self.subscribers.clients)
+        ):
+            return [Send(client, refused)]
         if message.name in self.named.changing or message.altered > definition.altered:
             problem = f"the condition of {quoted(message.name)} changes just now"
             refused = Refused(message.request, problem, "Try again.", retry=True)
             return [Send(client, refused)]
         is_behind = 0 <= message.altered < definition.altered  # it was attached before the change
-        if definition.topic != message.topic or (
-            definition.condition != message.condition and not is_behind
+        if definition.topic != message.topic or not (
+            is_behind or mean_the_same(definition.condition, message.condition)
         ):
             problem = (
                 f"subscription {quoted(message.name)} is on topic {quoted(definition.topic)} with "
@@ -206,6 +223,11 @@ class Attachments:
         told = {pubend: start.get(pubend) for pubend in subscription.since}
         moves = subscription.definition.moves
         behind = tuple(sorted(session.behind))
+        if subscription.definition.order == "total":
+            starts = {PubendName(each): tick for each, tick in told.items()}
+            session.begin_order(self.parts.total_order(starts, self.config))
+            self.total_orders.add(session)
+            behind = tuple(sorted(map(PubendName, told)))  # all its messages are its own
         definition = subscription.definition
         changes = (
             (definition.altered, definition.condition, definition.former)
@@ -242,6 +264,7 @@ class Attachments:
     ) -> list[Effect]:
         self.catch_ups.leave(name)
         session = self.table.close_session(name)
+        self.total_orders.remove(session)
         self.subscribers.detach(session)
         sent = {
             pubend: min(
@@ -264,7 +287,7 @@ class Attachments:
         """Make a subscription that counts from the ticks `since` on; everything below `taken` is
         delivered. The answer is its number, or None if it was refused or exists, and effects."""
         assert message.name is not None
-        attached = self.attach(client, message)
+        attached = self.attach(client, message, now)
         if attached is not None:  # another client has made it meanwhile
             return None, attached
         previous, moves = self._origin(message)
@@ -348,6 +371,13 @@ class Attachments:
         if message.name is not None:
             subscription = self.named.subscriptions.get(message.name)
             assert subscription is not None
+            if message.query:
+                return self._lease(subscription, client, message, now)
+            is_attached = self.table.session(message.name) is not None
+            if message.run and (
+                refused := check_run(subscription, client, message, now, is_attached=is_attached)
+            ):
+                return [Send(client, refused)]
             subscription.contact.is_reader = True
         else:
             session = self._session(client, message.subscription)
@@ -359,6 +389,31 @@ class Attachments:
         subscription.contact.at = now
         shown = Unconfirmed(client, message.request, message.token)
         return self._acknowledge(subscription, shown, now)
+
+    def _lease(
+        self,
+        subscription: DurableSubscription,
+        client: ClientName,
+        message: Acknowledge,
+        now: Instant,
+    ) -> list[Effect]:
+        """Lease the subscription to a run, unless another query or a client has it."""
+        definition, request = subscription.definition, message.request
+        record = self.table.get(definition.name)
+        is_new = record is not None and record.phase is Phase.CREATING
+        is_open = is_new or definition.name in self.named.changing
+        if is_open or self.table.session(definition.name) is not None:
+            what = "changes just now" if is_open else "has a client attached"
+            problem = f"subscription {quoted(definition.name)} {what}"
+            return [Send(client, Refused(request, problem, "Try again.", retry=True))]
+        if definition.share_by:
+            problem = f"{quoted(definition.name)} is a group, which no single reader has"
+            return [Send(client, Refused(request, problem, "Use another name."))]
+        if definition.query != message.query and (
+            refused := refuse_other(subscription, request, now, self.subscribers.clients)
+        ):
+            return [Send(client, refused)]
+        return grant(self.named.subscriptions, subscription, client, message, now)
 
     def _acknowledge(
         self, subscription: DurableSubscription, shown: Unconfirmed, now: Instant
@@ -470,6 +525,7 @@ class Attachments:
     def check(self, portion: Portion = WHOLE) -> None:
         if portion.is_whole:
             self.catch_ups.check()
+            self.total_orders.check()
             assert len(list(self.table.sessions())) == len(self.subscribers.sessions), "I1"
         for client in self.subscribers.clients:
             for number in self.table.numbers_attaching(client):
@@ -486,6 +542,9 @@ def contradiction(definition: Definition, message: Subscribe) -> tuple[str, str]
     """The problem and the remedy of a request that is not about such a subscription: a group has
     members, and any other subscription has one client."""
     name, share = f"subscription {quoted(definition.name)}", message.share
+    if definition.order != message.order:
+        problem = f"{name} has {definition.order} order"
+        return problem, f'Give order="{definition.order}", use another name, or unsubscribe it.'
     if definition.share_by and share is None:
         problem = f"{name} is a group that shares by {quoted(definition.share_by)}"
         return problem, f"Give share_by={quoted(definition.share_by)}, or use another name."

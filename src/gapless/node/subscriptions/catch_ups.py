@@ -87,6 +87,7 @@ class CatchUps:
         self.attributes_of = context.encoding.attributes_of
         self.logs: dict[PubendName, str] = {}  # of the pubends that are here
         self.released_of: Callable[[PubendName], int] = lambda _: 0  # as far as is known here
+        self.moved: Callable[[Session], None] = lambda _: None  # told of sessions that went on
         self._asks: deque[tuple[Key, Nack]] = deque()  # to be put to the relays
         self._some: dict[SubscriptionName, Session] = {}  # all that are behind, and perhaps others
         self.turns = Turns(context.config.catch_up_total_max)
@@ -141,6 +142,11 @@ class CatchUps:
         """The client of these sessions has room again."""
         for session in sessions:
             self.stir_session(session.subscription.definition.name)
+
+    def go_on(self, name: SubscriptionName, now: Instant) -> None:
+        """The session has room for more: go on soon, though nothing else happens."""
+        self.stir_session(name)
+        self._due = self._due or Instant(now + 1)
 
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> None:
         """Hand an answer to the sessions that are behind."""
@@ -256,6 +262,7 @@ class CatchUps:
         before, size, looked = client.outstanding, client.outstanding_bytes, stream.log.reads
         found_count = len(session.found)
         effects, nacks = session.pump(pubend, stream, self.turns.room_of(key), self._made, now)
+        self.moved(session)
         looked = stream.log.reads - looked
         if catch_up.is_done(stream.latest):
             looked += stream.pending_count  # for its tail

@@ -40,10 +40,19 @@ from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
 from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.lengths import KEY_BYTES_MAX
-from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion, Want
+from gapless.core.name_messages import (
+    NameAnswer,
+    NameEntry,
+    NameQuestion,
+    NamesQuestion,
+    NamesTold,
+    Want,
+)
 from gapless.core.portion import WHOLE, Portion
+from gapless.node.deadlines import earliest
 from gapless.node.directory.registry import Noted, is_same_life, newer, registrar_of
 from gapless.node.redirect import refuse_elsewhere
+from gapless.node.subscriptions.recall import Recall
 from gapless.node.subscriptions.record import Ender
 from gapless.node.subscriptions.table import Work
 
@@ -120,9 +129,11 @@ class Homes:
         self.questions: dict[tuple[Want, SubscriptionName], Question] = {}
         self.waiting: dict[tuple[ClientName, int], tuple[Want, SubscriptionName]] = {}
         self.ready: list[tuple[ClientName, Subscribe]] = []  # their names are ours, or to be
-        self.deadline: Instant | None = None
+        self._due: Instant | None = None
+        self._orphans: dict[SubscriptionName, None] = {}  # their former broker is removed
         self._number = 0
         self.table = attachments.table
+        self.recall = Recall(context, registry, self.table)
         for subscription in self.named.subscriptions.all():
             definition = subscription.definition
             if definition.registrar != registrar_of(context.network, definition.name):
@@ -252,7 +263,7 @@ class Homes:
             return False
         question = self.questions[asked]
         question.askers = [each for each in question.askers if each.key != key]
-        if not question.askers:
+        if not question.askers and asked[1] not in self._orphans:
             self._close(*asked)
         return True
 
@@ -298,7 +309,7 @@ class Homes:
         before the number of this broker's life is durable."""
         message = question.message
         question.due = Instant(now + self.config.name_repeat)
-        self.deadline = min(self.deadline or question.due, question.due)
+        self._due = min(self._due or question.due, question.due)
         if message.want == "claim" and self._is_leaving(message.name):
             return []
         if message.receiver == self.name:
@@ -312,9 +323,14 @@ class Homes:
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of a step: tell registrars of subscriptions that have come here."""
         effects: list[Effect] = []
+        self.recall.settle()
         while not self.is_full and (name := self.table.take_first(Work.TELL_HOME)) is not None:
             if (entry := self.named.entry(name)) is not None:
                 effects += self._open("tell", name, entry, "", [], now)
+        while not self.is_full and (name := self.table.take_first(Work.SEEK_HOME)) is not None:
+            self._orphans[name] = None
+            if ("look", name) not in self.questions:
+                effects += self._open("look", name, None, "", [], now)
         return effects + self.attachments.confirm(now)
 
     def left(self, message: Left, now: Instant) -> list[Effect]:
@@ -329,7 +345,13 @@ class Homes:
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def receive(self, message: NameQuestion | NameAnswer, now: Instant) -> list[Effect]:
+    def receive(
+        self, message: NameQuestion | NameAnswer | NamesQuestion | NamesTold, now: Instant
+    ) -> list[Effect]:
+        if isinstance(message, NamesQuestion | NamesTold):
+            return self.recall.receive(
+                message, {n for want, n in self.questions if want == "tell"}, now
+            )
         self._check(message)
         if message.receiver != self.name:
             return self.routing.send_on(message, now)
@@ -370,12 +392,17 @@ class Homes:
         if is_moved and self.table.ended(name) is not None:
             return []  # ask on: where it has moved to will hear from us that it is over
         self._close(want, name)
+        if want == "tell":
+            self.recall.told(name, answer.sender)
         effects = self._told(question.message, answer.entry) if want == "tell" else []
         for asker in question.askers:
             if asker.key is not None:
                 self.waiting.pop(asker.key)
             if asker.client in self.attachments.subscribers.clients:
                 effects += self._serve(want, asker, answer, now)
+        if want == "look" and name in self._orphans:
+            del self._orphans[name]
+            effects += self._found_home(name, answer.entry)
         if want == "look":
             effects += self._free_what_is_not_here(name, answer.entry, now)
         if want == "free" and (claim := self.questions.get(("claim", name))) is not None:
@@ -435,6 +462,22 @@ class Homes:
         problem = f"subscription {quoted(message.name)} has moved to broker {newest.home!r}"
         return refuse_elsewhere(client, message, problem, [newest.home])
 
+    def _found_home(self, name: SubscriptionName, entry: NameEntry | None) -> list[Effect]:
+        """The broker where a subscription was is removed. If that broker had given it to a third
+        one, it is taken over from there; otherwise it is ours."""
+        known = self.named.subscriptions.get(name)
+        if known is None or known.definition.previous in (None, *self.network.cell_of):
+            return []
+        if entry is None or entry.home == self.name or entry.home not in self.network.cell_of:
+            self.table.tell_home(name)
+            return self.named.settle_move(name)
+        self.table.arrive(name)
+        moves = max(known.definition.moves, entry.moves + 1)
+        definition = dataclass_replace(
+            known.definition, moves=moves, previous=entry.home, registrar=None
+        )
+        return self.named.subscriptions.redefine(definition)
+
     def _told(self, told: NameQuestion, entry: NameEntry | None) -> list[Effect]:
         """The registrar knows that the subscription is here: note that. If the registrar has noted
         more moves, from a claim that came to nothing, count from there."""
@@ -471,10 +514,17 @@ class Homes:
 
     # --- time, invariants -------------------------------------------------------------------------
 
+    @property
+    def deadline(self) -> Instant | None:
+        return earliest([self._due, self.recall.deadline])
+
     def fire(self, now: Instant) -> list[Effect]:
-        if self.deadline is None or now < self.deadline:
+        return self.recall.fire(now) + self._repeat_all(now)
+
+    def _repeat_all(self, now: Instant) -> list[Effect]:
+        if self._due is None or now < self._due:
             return []
-        self.deadline = None
+        self._due = None
         effects: list[Effect] = []
         for key, question in list(self.questions.items()):
             if self.questions.get(key) is not question:
@@ -482,7 +532,7 @@ class Homes:
             if question.due <= now:
                 effects += self._repeat(key, question, now)
             else:
-                self.deadline = min(self.deadline or question.due, question.due)
+                self._due = min(self._due or question.due, question.due)
         return effects
 
     def _repeat(
@@ -497,6 +547,7 @@ class Homes:
             if asker.client in self.attachments.subscribers.clients:
                 effects.append(Send(asker.client, question.silent(asker)))
         is_wanted = want == "free" or bool(question.askers)
+        is_wanted |= want == "look" and name in self._orphans
         if want == "tell":
             is_wanted = self.named.subscriptions.get(name) is not None
         if not is_wanted:
@@ -506,7 +557,8 @@ class Homes:
 
     def check(self, portion: Portion = WHOLE) -> None:
         self.registry.check(portion)
-        assert self.deadline is not None or not self.questions, "I2"
+        assert self._due is not None or not self.questions, "I2"
+        self.recall.check()
         for (client, _), asked in self.waiting.items():
             assert client in self.attachments.subscribers.clients, "I1"
             assert asked in self.questions, "I1"

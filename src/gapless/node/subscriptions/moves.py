@@ -77,10 +77,11 @@ class Moves:
             if subscription is None or subscription.definition.previous is None:
                 continue
             definition = subscription.definition
-            self.table.tell_home(name)
-            if definition.previous not in self.network.cell_of:  # nobody is left to forget it
-                effects += self.named.settle_move(name)
+            if definition.previous not in self.network.cell_of:
+                # It is removed, and may have given the subscription to a third broker before.
+                self.table.seek_home(name)
                 continue
+            self.table.tell_home(name)
             self._number += 1
             arrival = self.attachments.parts.arrival(
                 subscription, self.routing.cell, self._number, self.config, now

@@ -39,7 +39,7 @@ from gapless.core.effects import Delete, Effect, Persist, Put, Send, Tell
 from gapless.core.errors import listed, quoted
 from gapless.core.events import EventBatch
 from gapless.core.group_messages import Finish, Handed, Reject, TakenBack
-from gapless.core.identity import ClientName, Instant, PubendName
+from gapless.core.identity import ClientName, Instant, PeerName, PubendName
 from gapless.core.messages import Message
 from gapless.core.portion import WHOLE, Portion
 from gapless.core.share_key import share_key
@@ -47,13 +47,13 @@ from gapless.core.token import Token
 from gapless.knowledge.batch import cut
 from gapless.node.deadlines import earliest
 from gapless.node.groups.member_group import GroupLimits
+from gapless.node.groups.progress import NEVER
 from gapless.node.subscriptions.dead_letters import DeadLetters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gapless.core.client_messages import Subscribe
-    from gapless.core.identity import PeerName
     from gapless.durable.subscriptions import DurableSubscription
     from gapless.knowledge.pubend import Pubend
     from gapless.node.context import Context
@@ -79,8 +79,30 @@ class GroupsPersisted(Message, frozen=True):
     ok: bool = True
 
 
+class FeedTold(Message, frozen=True):
+    """To ourselves: a write is durable after which the feed of a group gets this message."""
+
+    feed: PeerName
+    message: Message
+
+
 def is_feed(peer: PeerName) -> bool:
     return peer.startswith(FEED)
+
+
+def keep_inside(effect: Effect) -> Effect:
+    """The effect with what it sends to feeds after a write as messages to ourselves."""
+    if not isinstance(effect, Persist):
+        return effect
+    if not any(isinstance(each, Send) and is_feed(each.to) for each in effect.then):
+        return effect
+    then = tuple(
+        Tell(FeedTold(each.to, each.message))
+        if isinstance(each, Send) and is_feed(each.to)
+        else each
+        for each in effect.then
+    )
+    return Persist(effect.writes, then, effect.otherwise)
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +113,7 @@ class NamedGroup:
     feed: ClientName
     group: MemberGroup
     letters: DeadLetters
-    applicants: dict[MemberKey, int] = field(default_factory=dict)
+    applicants: dict[MemberKey, Subscribe] = field(default_factory=dict)
     """Clients that become members when the feed has begun, and their requests."""
 
     has_session: bool = False
@@ -119,6 +141,7 @@ class NamedGroups:
         self.is_used = False  # has there been a group in this life of the broker?
         self._groups: dict[int, NamedGroup] = {}  # by number of the subscription
         self._memberships: dict[ClientName, dict[int, NamedGroup]] = {}
+        self._is_paused = False  # the broker is drained
         self._touched: dict[NamedGroup, None] = {}
         self._due: dict[NamedGroup, Instant] = {}
         self._retry: Instant | None = None  # a write that had no room
@@ -138,7 +161,7 @@ class NamedGroups:
             problem = f"the group {name} has {count} members, which is its limit"
             remedy = "Use a member that is there, or end one."
             return [Send(client, Refused(message.request, problem, remedy))]
-        shared.applicants[client, message.subscription] = message.request
+        shared.applicants[client, message.subscription] = message
         self._memberships.setdefault(client, {})[message.subscription] = shared
         self._touched[shared] = None
         return []
@@ -159,6 +182,19 @@ class NamedGroups:
             letters = DeadLetters(self._context, self._pubends, group, definition, feed)
             self._groups[number] = NamedGroup(subscription, feed, group, letters)
         return self._groups[number]
+
+    def pause(self) -> None:
+        """Take in nothing more: members finish what the groups have got so far."""
+        self._is_paused = True
+
+    def obstacle(self, subscription: DurableSubscription) -> str:
+        """Why a group that is paused cannot go on elsewhere yet; empty if it can."""
+        group = self._shared(subscription).group
+        if open_count := group.open_count:
+            return f"its members have {open_count} events to finish"
+        if group.has_islands:
+            return "events are finished out of order: start a member"
+        return ""
 
     def has(self, client: ClientName, number: int) -> bool:
         """Has the number on this connection a membership?"""
@@ -255,7 +291,7 @@ class NamedGroups:
 
     def _take(self, shared: NamedGroup, message: Deliveries) -> None:
         pubend = message.pubend
-        if pubend is None or not shared.is_begun:
+        if pubend is None or not shared.is_begun or self._is_paused:
             return
         if message.only is None and pubend in shared.lags:
             return  # it is about subscriptions that are level
@@ -269,8 +305,8 @@ class NamedGroups:
     ) -> list[Effect]:
         """The feed has ended: so has every membership."""
         effects: list[Effect] = [
-            Send(client, Refused(request, problem, remedy, retry=True))
-            for (client, _), request in shared.applicants.items()
+            Send(client, Refused(each.request, problem, remedy, retry=True))
+            for (client, _), each in shared.applicants.items()
         ]
         for client, number in shared.group.members:
             effects.append(Send(client, Ended(number, problem, remedy, elsewhere)))
@@ -330,9 +366,9 @@ class NamedGroups:
         effects: list[Effect] = []
         start = {str(pubend): tick for pubend, tick in shared.group.low().items()}
         moves = shared.subscription.definition.moves
-        for key, request in shared.applicants.items():
-            shared.group.join(key)
-            effects.append(Send(key[0], Subscribed(request, key[1], start, (), moves)))
+        for key, each in shared.applicants.items():
+            shared.group.join(key, each.in_hand_max)
+            effects.append(Send(key[0], Subscribed(each.request, key[1], start, (), moves)))
         shared.applicants.clear()
         return effects
 
@@ -426,8 +462,10 @@ class NamedGroups:
         done, failed = Tell(GroupsPersisted()), Tell(GroupsPersisted(ok=False))
         return [Persist(tuple(writes), (done,), (failed,))]
 
-    def persisted(self, message: GroupsPersisted, now: Instant) -> list[Effect]:
+    def persisted(self, message: GroupsPersisted | FeedTold, now: Instant) -> list[Effect]:
         """A write has ended: answers leave that were about it."""
+        if isinstance(message, FeedTold):
+            return self.receive(message.feed, message.message, now)
         assert self._write is not None
         written, self._write = self._write, None
         effects: list[Effect] = []
@@ -482,6 +520,23 @@ class NamedGroups:
             "finished_ahead": sum(map(len, group.progress.values())),
             "dead_letters_pending": len(group.dying),
         }
+
+    def state_of_event(
+        self, subscription: DurableSubscription, pubend: PubendName, tick: int
+    ) -> dict[str, object] | None:
+        """What the group has done with an event; None if it is no group, or knows nothing of it."""
+        shared = self._groups.get(subscription.number)
+        progress = shared.group.progress.get(pubend) if shared is not None else None
+        if progress is None:
+            return None
+        tried = progress.attempts.get(tick, NEVER)
+        about: dict[str, object] = {"attempts": tried.number, "reason": tried.reason}
+        event = progress.open.get(tick)
+        if event is not None:
+            is_in_hand = event.member is not None
+            state = "dying" if event.is_dying else "in hand" if is_in_hand else "pending"
+            return about | {"state": state}
+        return about | {"state": "finished" if progress.is_finished(tick) else "pending"}
 
     def check(self, portion: Portion = WHOLE) -> None:
         for number, shared in portion.of(self._groups.items()):

@@ -223,10 +223,11 @@ class NamedSubscriptions:
         self.reports[message.pubend] = None
         return self.streams[message.pubend].persisted(message, now)
 
-    def chop(self, pubend: PubendName, released: int) -> list[Effect]:
-        """Cut off the part of the filtered log that every subscription has released."""
+    def chop(self, pubend: PubendName, released: int, lost_below: int) -> list[Effect]:
+        """Cut off the part of the filtered log that every subscription has released, or of which
+        the pubend has no events any more."""
         stream = self.streams.get(pubend)
-        return stream.chop(released) if stream is not None else []
+        return stream.chop(released, lost_below) if stream is not None else []
 
     # --- begin and end ----------------------------------------------------------------------------
 

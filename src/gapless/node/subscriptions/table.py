@@ -52,6 +52,7 @@ class Work(Enum):
     TAKE_BACK = "its client is back, and where it was must forget it"
     HAND_OVER = "it came from another broker, which must forget it"
     END = "clients want it to end as soon as it is nowhere else"
+    SEEK_HOME = "the broker where it was is removed"
     TELL_HOME = "its registrar may not know that it is here"
     CONFIRM = "acknowledgements wait until its move is known"
 
@@ -76,6 +77,9 @@ class Table:
             self.arrive(definition.name)
 
     # --- reading ----------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[SubscriptionName]:
+        return iter(self._records)
 
     def get(self, name: SubscriptionName) -> Record | None:
         return self._records.get(name)
@@ -225,6 +229,10 @@ class Table:
         del self._work[Work.CONFIRM][name]
         self._forget_if_idle(record)
         return held
+
+    def seek_home(self, name: SubscriptionName) -> None:
+        """The broker where it was is removed: its registrar may know where else it is."""
+        self._work[Work.SEEK_HOME][name] = None
 
     def tell_home(self, name: SubscriptionName) -> None:
         """Its registrar may not know that it is here."""

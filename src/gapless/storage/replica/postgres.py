@@ -2,7 +2,8 @@
 
 Theory of operation
     `schema.sql` has the tables and the functions. A commit is one statement, so it is one
-    transaction and one round trip, and the check of the term is part of it. The broker's role needs
+    transaction, and the check of the term is part of it. Commits are sent in libpq's pipeline mode:
+    the next one leaves before the answer to the last has come. The broker's role needs
     the right to call the functions and no other. The connection is libpq's, so the URL has all its
     options: TLS, several hosts, password files. It is made at the first call, and anew after a
     failure.
@@ -11,13 +12,17 @@ Theory of operation
     tries again. PostgreSQL that shuts down, fails over or has become read-only is back some time
     later.
 
+Threads: one thread may `send` while another is in `settle`; `_wire` is held while libpq is called.
 Cost: `python -m benchmarks store` compares drivers and measures commits.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import socket
+import struct
+import threading
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib.resources import files
@@ -38,14 +43,16 @@ from gapless.storage.volume import Bounds
 
 try:
     import psycopg
-    from psycopg import conninfo, sql
+    from psycopg import conninfo, errors, sql
+    from psycopg.pq import ExecStatus
 except ModuleNotFoundError as error:
     raise missing_extra("psycopg", "a store") or error from None
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from psycopg import Connection, Cursor
+    from psycopg.pq.abc import PGconn
 
 VERSION = 1
 PIECE_BYTES = 4 << 20
@@ -68,11 +75,17 @@ select set_config('synchronous_commit', 'on', false)
 """An answer must mean that the commit is durable. Stronger settings than `on` are left alone."""
 
 APPEND = (
-    "select gapless.append(%s, %s, %s,"
-    " %b::bytea[], %b::bigint[], %b::bigint[], %b::bytea[],"
-    " %b::bytea[], %b::bigint[], %b::bigint[],"
-    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[])"
+    "select gapless.append($1::text, $2::bigint, $3::bigint,"
+    " $4::bytea[], $5::bigint[], $6::bigint[], $7::bytea[],"
+    " $8::bytea[], $9::bigint[], $10::bigint[],"
+    " $11::bytea[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[])"
 )
+STATEMENT = b"gapless_append"
+BINARY = 1
+BYTEA, BIGINT = 17, 20
+NUMBER = struct.Struct("!q")
+LENGTH = struct.Struct("!i")
+ARRAY = struct.Struct("!iiiii")  # dimensions, has nulls, type, count, lower bound
 
 MISSING = "the database has no schema for a store, or an incomplete one"
 INIT = "Create it, as a role that may: gapless store init URL"
@@ -91,6 +104,10 @@ class PostgresStore:
             ) from None
         self._options: dict[str, Any] = {**OPTIONS, **given}
         self._connection: Connection[Any] | None = None
+        self._wire = threading.Lock()
+        self._is_pipeline = self._is_prepared = False
+        self._sent = 0  # commits without an answer
+        self._is_refused = False
 
     # --- lease -----------------------------------------------------------------------------------
 
@@ -119,28 +136,73 @@ class PostgresStore:
     # --- commits ---------------------------------------------------------------------------------
 
     def append(self, name: str, term: int, position: int, changes: Changes) -> None:
-        extents, bounds = changes.extents, changes.bounds
-        puts = [(*key, value) for key, value in changes.facts.items() if value is not None]
-        gone = [key for key, value in changes.facts.items() if value is None]
-        row = self._row(
-            APPEND,
-            name,
-            term,
-            position,
-            [each.stream.encode() for each in extents],
-            [each.first for each in extents],
-            [each.last for each in extents],
-            [each.data for each in extents],
-            [stream.encode() for stream in bounds],
-            [each.start for each in bounds.values()],
-            [each.end for each in bounds.values()],
-            [table.encode() for table, _, _ in puts],
-            [key.encode() for _, key, _ in puts],
-            [value for _, _, value in puts],
-            [table.encode() for table, _ in gone],
-            [key.encode() for _, key in gone],
-        )
-        self._check_fence(name, row)
+        try:
+            self.send(name, term, position, changes)
+        except StoreUnreachableError:
+            self.close()
+            raise
+        self.settle()
+
+    def send(self, name: str, term: int, position: int, changes: Changes) -> None:
+        row = append_row(name, term, position, changes)
+        try:
+            with self._wire:
+                wire = self._pipeline()
+                wire.send_query_prepared(STATEMENT, row, [BINARY] * len(row), BINARY)
+                wire.pipeline_sync()
+                self._sent += 1
+                is_left = wire.flush()
+            while is_left:
+                _wait(wire.socket, select.POLLOUT)
+                with self._wire:
+                    is_left = wire.flush()
+        except psycopg.Error as error:
+            self.interrupt()  # whoever waits for answers is to know
+            raise unreachable(error) from error
+
+    def settle(self) -> int:
+        with self._in_our_words():
+            while True:
+                with self._wire:
+                    if self._connection is None or not self._sent:
+                        raise StoreUnreachableError("the connection to the store is broken")
+                    wire = self._connection.pgconn
+                    wire.consume_input()
+                    wire.flush()
+                    count = self._answers(wire)
+                if count:
+                    return count
+                if self._is_refused:
+                    self.close()
+                    raise StorageFencedError("the store refused a commit")
+                _wait(wire.socket, select.POLLIN)
+
+    def _answers(self, wire: PGconn) -> int:
+        """How many commits were confirmed just now, up to the first that was refused."""
+        count = 0
+        while self._sent and not self._is_refused and not wire.is_busy():
+            result = wire.get_result()
+            if result is None:
+                continue
+            if result.status == ExecStatus.TUPLES_OK:
+                self._is_refused = result.get_value(0, 0) != b"\x01"
+            elif result.status == ExecStatus.PIPELINE_SYNC:
+                self._sent -= 1
+                count += 1
+            elif result.status != ExecStatus.COMMAND_OK:  # of the preparation
+                raise errors.error_from_result(result)
+        return count
+
+    def _pipeline(self) -> PGconn:
+        """The connection, ready to take commits one behind the other."""
+        wire = self._connected(keeps_pipeline=True).pgconn
+        if not self._is_pipeline:
+            wire.enter_pipeline_mode()
+            self._is_pipeline = True
+        if not self._is_prepared:
+            wire.send_prepare(STATEMENT, APPEND.encode())
+            self._is_prepared = True
+        return wire
 
     def _check_fence(self, name: str, row: tuple[Any, ...] | None) -> None:
         if not row or not row[0]:
@@ -231,8 +293,13 @@ class PostgresStore:
     @contextmanager
     def _guarded(self) -> Iterator[Connection[Any]]:
         """The connection; what goes wrong with it is told in our words."""
-        try:
+        with self._in_our_words():
             yield self._connected()
+
+    @contextmanager
+    def _in_our_words(self) -> Iterator[None]:
+        try:
+            yield
         except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction):
             self.close()
             raise StorageError(MISSING, INIT) from None
@@ -244,12 +311,12 @@ class PostgresStore:
             ) from None
         except psycopg.Error as error:
             self.close()
-            raise StoreUnreachableError(
-                f"the store cannot be reached: {_first_line(error)}"
-            ) from error
+            raise unreachable(error) from error
 
-    def _connected(self) -> Connection[Any]:
-        if self._connection is None or self._connection.closed:
+    def _connected(self, *, keeps_pipeline: bool = False) -> Connection[Any]:
+        connection = self._connection
+        if connection is None or connection.closed:
+            self.close()
             connection = psycopg.connect(**self._options, autocommit=True)
             try:
                 connection.execute(SESSION)
@@ -260,7 +327,10 @@ class PostgresStore:
                 connection.close()
                 raise
             self._connection = connection
-        return self._connection
+        if self._is_pipeline and not keeps_pipeline:
+            connection.pgconn.exit_pipeline_mode()
+            self._is_pipeline = False
+        return connection
 
     def interrupt(self) -> None:
         connection = self._connection
@@ -271,9 +341,57 @@ class PostgresStore:
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
+        self._is_pipeline = self._is_prepared = self._is_refused = False
+        self._sent = 0
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.close()
+
+
+def append_row(name: str, term: int, position: int, changes: Changes) -> list[bytes]:
+    """The arguments of the function `append` of the schema, in PostgreSQL's binary form."""
+    extents, bounds = changes.extents, changes.bounds
+    puts = [(*key, value) for key, value in changes.facts.items() if value is not None]
+    gone = [key for key, value in changes.facts.items() if value is None]
+    return [
+        name.encode(),
+        NUMBER.pack(term),
+        NUMBER.pack(position),
+        _array(BYTEA, [each.stream.encode() for each in extents]),
+        _numbers([each.first for each in extents]),
+        _numbers([each.last for each in extents]),
+        _array(BYTEA, [each.data for each in extents]),
+        _array(BYTEA, [stream.encode() for stream in bounds]),
+        _numbers([each.start for each in bounds.values()]),
+        _numbers([each.end for each in bounds.values()]),
+        _array(BYTEA, [table.encode() for table, _, _ in puts]),
+        _array(BYTEA, [key.encode() for _, key, _ in puts]),
+        _array(BYTEA, [value for _, _, value in puts]),
+        _array(BYTEA, [table.encode() for table, _ in gone]),
+        _array(BYTEA, [key.encode() for _, key in gone]),
+    ]
+
+
+def _numbers(numbers: Sequence[int]) -> bytes:
+    return _array(BIGINT, [NUMBER.pack(each) for each in numbers])
+
+
+def _array(kind: int, values: Sequence[bytes]) -> bytes:
+    parts = [ARRAY.pack(1, 0, kind, len(values), 1)]
+    for each in values:
+        parts += (LENGTH.pack(len(each)), each)
+    return b"".join(parts)
+
+
+def _wait(descriptor: int, event: int) -> None:
+    """Until it can be read or written, or is broken."""
+    poll = select.poll()
+    poll.register(descriptor, event)
+    poll.poll()
+
+
+def unreachable(error: psycopg.Error) -> StoreUnreachableError:
+    return StoreUnreachableError(f"the store cannot be reached: {_first_line(error)}")
 
 
 def init(url: str, role: str = "") -> bool:

@@ -107,6 +107,17 @@ class CommitStore(Protocol):
         position the next one."""
         ...
 
+    def send(self, name: str, term: int, position: int, changes: Changes) -> None:
+        """Begin an `append` and do not wait for its answer; several may be under way, in order.
+        Another thread may be in `settle`."""
+        ...
+
+    def settle(self) -> int:
+        """Wait for answers: how many more of the commits that were sent are durable, at least one.
+        `StorageFencedError`: the next one was refused, because of its term or of its position.
+        After an error nothing is under way any more."""
+        ...
+
     def stand_by(self, name: str, process: str, address: str, position: int) -> None:
         """Note that this process stands by, with a copy up to that position."""
         ...

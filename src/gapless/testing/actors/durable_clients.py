@@ -189,6 +189,8 @@ class DurableSubscriber:
         has_moved = not is_new and slot.home != self._broker and wish.tokens == "client"
         choices = ("all", "all", "token", "nothing")
         knows = self._world.dice.choice(choices) if has_moved else "all"
+        if knows == "nothing" and slot.home in self._world.watch.record.lost_disks:
+            knows = "token"  # nobody else would know anything of it
         is_told = has_moved and knows == "all"
         self._world.reached["a client came without knowing where it was"] += has_moved > is_told
         token = birth.token if is_new else None
@@ -199,6 +201,7 @@ class DurableSubscriber:
             self._number,
             self._number,
             conditions.current,
+            wish.order,
             name=wish.name,
             token=token,
             earliest=is_new and birth.at == "earliest",
@@ -219,7 +222,7 @@ class DurableSubscriber:
             number=message.subscription,
             topic=message.topic,
             condition=message.condition,
-            order="publisher",
+            order=message.order,
             broker=self._broker,
             named=named,
             asked=message,
@@ -439,7 +442,7 @@ class DurableSubscriber:
         for slot in self.slots:
             if slot.phase not in (Phase.ATTACHED, Phase.GONE):
                 found.append(f"{slot.wish.name} is still {slot.phase.value}")
-            elif slot.session and slot.session.behind:
+            elif slot.session and slot.session.behind and slot.wish.order == "publisher":
                 found.append(f"{slot.wish.name} is behind at {sorted(slot.session.behind)}")
         asked = (*self._acknowledging, *self._forgetting)
         found += [f"{self.plan.name} waits for the answer to {each}" for each in asked]

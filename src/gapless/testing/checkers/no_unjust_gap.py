@@ -34,6 +34,7 @@ class NoUnjustGap(Checker):
             has_moved = len({each.broker for each in self.record.sessions(named)}) > 1
             # And so may a copy of a disk, on which it still is where it once was.
             has_moved |= bool(self.record.lost_disks)
+            has_moved |= subscription.broker in self.record.drained and told.elsewhere
             if not (named.ends or has_moved or self.record.has_other(subscription)):
                 raise self.violated(f"{subscription} was ended ({told.problem}) by nobody's wish")
             return

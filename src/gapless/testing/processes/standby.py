@@ -4,10 +4,11 @@ Theory of operation
     Two processes serve one name with one store, each with a folder and a port of its own. A named
     publisher numbers its events; a named subscriber takes them. Both use the public client and have
     both addresses. A *blow* strikes the holder, or its store; then the next receipt is waited for,
-    and how long it took is measured. At the end every event must have come once, in order, without
-    a gap.
+    and for how long receipts paused is measured. At the end every event must have come once, in
+    order, without a gap.
 
-    A process holds our end of its standard input and stops when that closes.
+    Each process is `gapless serve --name p --store URL --listen HOST:PORT --data FOLDER`. It holds
+    our end of its standard input and ends when that closes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import contextlib
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -27,49 +29,34 @@ from gapless.client.client import connect
 from gapless.client.delivery import Gap
 from gapless.core.errors import GaplessError
 from gapless.core.events import Event
+from gapless.testing.processes.postgres import PostgresCluster, PostgresServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from gapless.storage.replica.store import StoreState
-    from gapless.testing.processes.postgres import PostgresServer
 
 NAME = "p"
 TOPIC = "t"
 BLOWS = ("kill", "hang", "delete", "stop", "swap", "store")
 """kill -9 at the holder; SIGSTOP and later SIGCONT; kill -9 and its folder deleted; SIGTERM;
 `gapless hand-over`; PostgreSQL crashes and is back a second later."""
+FAIL_OVER = "primary"
+"""PostgreSQL's primary is killed and its synchronous standby promoted; needs a cluster."""
 HANG_S = 6.0
 """Longer than a lease: another process has the name when this one goes on."""
 WINDOW = 200
+PAUSE_AFTER, PAUSE_S = 20, 0.05
+"""At most 400 events a second: a soak is not there to keep a machine busy."""
 LOOK_S = 0.02
-WAIT_S = 60.0
+WAIT_S = 180.0
 PROGRAM = (
-    "import sys; from gapless.testing.processes.standby import run_side; run_side(*sys.argv[1:])"
+    "import os, sys, threading;"
+    "threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start();"
+    "from gapless.cli import main; main()"
 )
-
-
-def run_side(url: str, folder: str, port: str) -> None:
-    """What each of the two processes runs."""
-    from pathlib import Path
-
-    from gapless.broker.lease import StoreOptions
-    from gapless.broker.networks import single_network
-    from gapless.broker.process import run
-    from gapless.broker.settings import Settings
-    from gapless.core.identity import BrokerName
-    from gapless.storage.replica.postgres import PostgresStore
-
-    address = f"127.0.0.1:{port}"
-    name = BrokerName(NAME)
-    run(
-        name,
-        single_network((TOPIC,), None, name),
-        Settings(data=Path(folder), listen=address, admin=None),
-        with_parent=True,
-        store=StoreOptions(connect=lambda: PostgresStore(url), name=NAME, address=address),
-    )
+"""`gapless`, which ends with us."""
 
 
 class Pair:
@@ -90,15 +77,12 @@ class Pair:
         for side in sides:
             if side in self._processes:
                 continue
-            folder = self.folder(side)
-            folder.mkdir(exist_ok=True)
-            command = [sys.executable, "-c", PROGRAM, self._store, str(folder)]
+            command = [sys.executable, "-c", PROGRAM, "serve", "--name", NAME, "--topic", TOPIC]
+            command += ["--store", self._store, "--listen", f"127.0.0.1:{self._ports[side]}"]
+            command += ["--data", str(self.folder(side)), "--admin", "none"]
             with (self._folder / f"log-{side}").open("ab") as log:
                 self._processes[side] = subprocess.Popen(
-                    [*command, str(self._ports[side])],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
+                    command, stdin=subprocess.PIPE, stdout=log, stderr=log
                 )
 
     def folder(self, side: int) -> Path:
@@ -151,10 +135,16 @@ class Pair:
                             return side
                 await asyncio.sleep(LOOK_S)
 
+    def _check_alive(self) -> None:
+        for side, process in self._processes.items():
+            if process.poll() is not None:
+                raise AssertionError(f"side {side} has ended by itself: {self.log(side)[-2000:]}")
+
     async def standby_is_level(self) -> None:
         """Until the other side has nearly all, and has said so since it began."""
         async with asyncio.timeout(WAIT_S):
             while True:
+                self._check_alive()
                 state = await asyncio.to_thread(self.state)
                 numbers = {str(each.pid) for each in self._processes.values()}
                 for each in state.standbys if state else ():
@@ -185,6 +175,8 @@ class Load:
     sent: int = 0
     confirmed: int = 0
     confirmed_at_s: float = 0.0
+    pause_s: float = 0.0
+    """The longest time without a receipt since the last blow began."""
     delivered: list[int] = field(default_factory=list)
     gaps: int = 0
     is_over: bool = False
@@ -199,8 +191,10 @@ class Load:
                         await publisher.wait_confirmed(self.sent - WINDOW)
                     if publisher.confirmed > self.confirmed:
                         self.confirmed = publisher.confirmed
-                        self.confirmed_at_s = time.monotonic()
-                    await asyncio.sleep(0)
+                        now_s = time.monotonic()
+                        self.pause_s = max(self.pause_s, now_s - self.confirmed_at_s)
+                        self.confirmed_at_s = now_s
+                    await asyncio.sleep(PAUSE_S if self.sent % PAUSE_AFTER == 0 else 0)
             self.confirmed = publisher.confirmed
 
     async def subscribe(self) -> None:
@@ -238,7 +232,7 @@ class Load:
         return ""
 
 
-async def strike(blow: str, pair: Pair, server: PostgresServer) -> None:
+async def strike(blow: str, pair: Pair, server: PostgresServer | PostgresCluster) -> None:
     """One blow at whatever holds the name; both sides run again when it returns, or soon after."""
     side = await pair.holder()
     if blow == "kill":
@@ -258,6 +252,8 @@ async def strike(blow: str, pair: Pair, server: PostgresServer) -> None:
                 if await pair.holder() != side:
                     break
                 await asyncio.sleep(LOOK_S)
+    elif isinstance(server, PostgresCluster):
+        await asyncio.to_thread(server.fail_over)
     else:
         await asyncio.to_thread(server.kill)
         await asyncio.sleep(1.0)
@@ -267,7 +263,7 @@ async def strike(blow: str, pair: Pair, server: PostgresServer) -> None:
 async def soak(
     blows: Iterable[str],
     pair: Pair,
-    server: PostgresServer,
+    server: PostgresServer | PostgresCluster,
     tell: Callable[[str, float], None] = lambda blow, took_s: None,
 ) -> Load:
     """Strike while events flow; what the clients saw."""
@@ -280,10 +276,11 @@ async def soak(
     for blow in blows:
         await pair.standby_is_level()
         side = await pair.holder()
-        began_s = time.monotonic()
+        began_s = load.confirmed_at_s = time.monotonic()
+        load.pause_s = 0.0
         await strike(blow, pair, server)
         await load.next_receipt()
-        tell(blow, load.confirmed_at_s - began_s)
+        tell(blow, load.pause_s)
         if blow == "hang":
             await asyncio.sleep(max(0.0, began_s + HANG_S - time.monotonic()))
             pair.signal(side, signal.SIGCONT)
@@ -299,31 +296,49 @@ async def soak(
     return load
 
 
-def main(cycles: int = 20) -> None:
-    """`python -m gapless.testing.processes.standby [CYCLES]`: all blows in turn."""
+def main() -> None:
+    """`python -m gapless.testing.processes.standby --help`."""
+    import argparse
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
     from gapless.storage.replica.postgres import init
-    from gapless.testing.processes.postgres import PostgresServer
 
-    blows = [BLOWS[number % len(BLOWS)] for number in range(cycles)]
+    parser = argparse.ArgumentParser(description="Strike a broker that has a store and a standby.")
+    parser.add_argument("cycles", type=int, nargs="?", default=20, help="how many blows")
+    kinds = ",".join((*BLOWS, FAIL_OVER))
+    parser.add_argument("--blows", default=",".join(BLOWS), help=f"which, in turn: {kinds}")
+    options = parser.parse_args()
+    chosen = options.blows.split(",")
+    if unknown := sorted(set(chosen) - {*BLOWS, FAIL_OVER}):
+        parser.error(f"there is no blow {unknown[0]!r}; there are {kinds}")
+    if {"store", FAIL_OVER} <= set(chosen):
+        parser.error(f"store and {FAIL_OVER} need different servers: run them one after the other")
+    blows = [chosen[number % len(chosen)] for number in range(options.cycles)]
     took: dict[str, list[float]] = {}
 
     def tell(blow: str, took_s: float) -> None:
         took.setdefault(blow, []).append(took_s)
-        print(f"{blow:6} next receipt after {took_s:.2f} s", flush=True)
+        number = sum(map(len, took.values()))
+        print(f"{number:4} {blow:7} receipts paused for {took_s:.2f} s", flush=True)
 
-    with TemporaryDirectory() as folder, PostgresServer() as server:
+    made = PostgresCluster() if FAIL_OVER in chosen else PostgresServer()
+    with TemporaryDirectory() as folder, made as server:
         init(server.url)
         with Pair(server.url, Path(folder)) as pair:
-            load = asyncio.run(soak(blows, pair, server, tell))
+            try:
+                load = asyncio.run(soak(blows, pair, server, tell))
+            except BaseException:
+                for side in (0, 1):
+                    print(f"--- log of side {side}\n{pair.log(side)[-5_000:]}", file=sys.stderr)
+                raise
     for blow, times in took.items():
-        print(f"{blow:6} {len(times)} times, longest {max(times):.2f} s")
+        middle = statistics.median(times)
+        print(f"{blow:7} {len(times)} times, median {middle:.2f} s, longest {max(times):.2f} s")
     problem = load.verdict()
     print(f"{load.sent} events, all receipted, each delivered once: {problem or 'good'}")
     sys.exit(1 if problem else 0)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()

@@ -38,7 +38,7 @@ def test_every_claim_is_judged_and_every_figure_told(results: Results) -> None:
     recalled = [each for each in verdicts if each.experiment.endswith(("stress", "delay"))]
     assert all("(recalled)" in each.paper for each in recalled)
     notes = results.notes()
-    assert len(notes) == 3 + 2 + 1
+    assert len(notes) == 3 + 2 + 1 + 1
     assert "30% of 30 nodes fail" in notes[4]
 
 
@@ -64,7 +64,10 @@ def test_a_claim_does_not_hold_when_trees_are_worse(results: Results) -> None:
 
 
 def test_names_of_runs_differ_where_outcomes_may() -> None:
-    sizes = (TINY, replace(TINY, repair_nodes=31, structure=(301, 20), played=((41, 4), (81, 8))))
+    other = replace(
+        TINY, repair_nodes=31, structure=(301, 20), played=((41, 4), (81, 8)), joined=41
+    )
+    sizes = (TINY, other)
     runs = [run for seed in (1, 2) for size in sizes for run in Results(seed, size).runs()]
     names = [run.name for run in runs if not run.point.startswith("memory")]
     assert len(names) == len(set(names))

@@ -9,6 +9,7 @@ SHAPE = Shape(2, 2, 2, 5)
 TINY = Size(
     played=((40, 4), (80, 8)),
     structure=(300, 20),
+    joined=40,
     repair_nodes=30,
     failed_shares=(0.1, 0.3),
     network=SHAPE,

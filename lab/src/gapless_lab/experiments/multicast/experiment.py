@@ -27,10 +27,12 @@ import numpy as np
 from gapless.scribe.identifiers import Identifier
 from gapless.scribe.messages import TopicRecord
 from gapless.scribe.settings import SECOND, RingSettings
+from gapless_lab.experiments.multicast.joining import COMPARISONS, measure_joining
 from gapless_lab.experiments.multicast.network import LARGE, SMALL, Shape, draw_transit_stub
 from gapless_lab.experiments.multicast.repair import measure_repair
 from gapless_lab.experiments.multicast.ring import Ring
 from gapless_lab.experiments.multicast.structure import measure_structure
+from gapless_lab.experiments.multicast.tables import CANDIDATES_MAX
 from gapless_lab.experiments.multicast.trees import Tally, Tree, topic_sizes
 from gapless_lab.experiments.runs import Outcomes, Run
 
@@ -49,6 +51,8 @@ class Size:
     """Nodes and topics of rings with real members."""
     structure: tuple[int, int]
     """Nodes and topics of the ring of which only tables are made."""
+    joined: int
+    """Nodes that really join, to see how near entries of tables get."""
     repair_nodes: int
     failed_shares: tuple[float, ...]
     network: Shape
@@ -59,6 +63,7 @@ class Size:
 FULL = Size(
     played=((1_000, 200), (10_000, 1_000)),
     structure=(100_000, 1_500),
+    joined=4_000,
     repair_nodes=1_000,
     failed_shares=(0.01, 0.05, 0.1, 0.2, 0.3),
     network=LARGE,
@@ -67,6 +72,7 @@ FULL = Size(
 QUICK = Size(
     played=((100, 20), (300, 60)),
     structure=(3_000, 200),
+    joined=200,
     repair_nodes=60,
     failed_shares=(0.1, 0.3),
     network=SMALL,
@@ -129,7 +135,12 @@ class Results:
             Run(self._memory(*ring), 0, ring[0] / 100, partial(play_memory, *ring))
             for ring in self.size.played[:1]
         ]
-        return memory + [run for number in range(self.size.runs) for run in self._runs(number)]
+        size = self.size
+        play = partial(measure_joining, size.joined, size.network, f"joining {self.seed}")
+        joining = Run(self._joining(), 0, size.joined / 50, play)
+        return [*memory, joining] + [
+            run for number in range(self.size.runs) for run in self._runs(number)
+        ]
 
     def _runs(self, number: int) -> Iterator[Run]:
         size, routers = self.size, math.prod(self.size.network) / 5_000
@@ -157,6 +168,9 @@ class Results:
 
     def _repair(self, share: float) -> str:
         return f"repair: {share:.0%} of {self.size.repair_nodes} nodes, {self._setting()}"
+
+    def _joining(self) -> str:
+        return f"joining: {self.size.joined} nodes, {self._setting()}"
 
     def _memory(self, nodes: int, topics: int) -> str:
         return f"memory: {nodes} nodes, {topics} topics"
@@ -188,6 +202,13 @@ class Results:
                 f"{share:.0%} of {self.size.repair_nodes:,} nodes fail: {plain:.2%} delivered, "
                 f"ordered {ordered:.2%} ({still:.1f} of 10 topics stand still), "
                 f"all is well after {self._well_after(found)}"
+            )
+        for at_first, later in self.outcomes.of(self._joining()):
+            lines.append(
+                f"{self.size.joined:,} nodes that join one by one: entries of the first row are as "
+                f"near as the nearest of {at_first:.0f} nodes drawn at random, and of {later:.0f} "
+                f"after {COMPARISONS} comparisons of a row each; other rings here have the nearest "
+                f"of {CANDIDATES_MAX}, or of all where fewer fit"
             )
         [memory] = self.outcomes.of(self._memory(*self.size.played[0]))
         [kept, *_] = self.trees(*self.size.structure)

@@ -162,9 +162,8 @@ function showBrokers(parts) {
       [size(each.disk_bytes), "number"], [time(each.uptime_s), "number"],
     ]);
   }));
-  choose($("knowledge-broker"), Object.keys(parts).sort());
-  const chosen = memory.isNetwork ? memory.now[$("knowledge-broker").value] : brokers()[0];
-  if (chosen) choose($("knowledge-pubend"), Object.keys(chosen.pubends).sort());
+  const pubends = new Set(brokers().flatMap((each) => Object.keys(each.pubends)));
+  if (pubends.size) choose($("knowledge-pubend"), [...pubends].sort());
 }
 
 function showTopics() {
@@ -191,6 +190,7 @@ function showSubscriptions() {
   $("subscription-rows").replaceChildren(...subscriptions().map((each) => {
     const mark = element("span", each.state, `state ${each.state.split(" ")[0]}`);
     if (each.last_contact_s !== null && !each.attached) mark.title = `last contact ${time(each.last_contact_s)} ago`;
+    if (each.query) mark.title += `, by query ${each.query}`;
     const bytes = (each.pending_bytes ? BOUNDS[each.pending_bytes_is] : "") + size(each.pending_bytes);
     return row([
       [each.name], [mark], [BOUNDS[each.pending_is] + count(each.pending), each.pending ? "number lagging" : "number"],
@@ -314,18 +314,40 @@ async function publish(event) {
   }
 }
 
+// Brokers by their distance from the pubend's host, so that what is asked for travels up the page.
+function distances(host) {
+  const cellOf = (name) => memory.cells.find((cell) => cell.brokers.some((each) => each.name === name));
+  const near = (cell) => memory.cells.filter((each) => each.links.includes(cell.name) || cell.links.includes(each.name));
+  const far = new Map();
+  let front = [cellOf(host)].filter(Boolean);
+  for (let hops = 0; front.length; hops += 1) {
+    front.forEach((cell) => cell.brokers.forEach((each) => far.set(each.name, hops)));
+    front = [...new Set(front.flatMap(near))].filter((cell) => !far.has(cell.brokers[0].name));
+  }
+  return far;
+}
+
 function watchKnowledge() {
   stop("knowledge");
   const pubend = $("knowledge-pubend").value;
-  const asked = memory.isNetwork ? { broker: $("knowledge-broker").value } : {};
   if (!pubend || $("knowledge").hidden) return;
-  memory.stops.knowledge = watch("/console/knowledge", { pubend, ...asked }, (found) => {
-    drawKnowledge($("knowledge-picture"), found);
-    const behind = found.horizon === null ? null : (found.end - found.horizon) / 1024 / 1e6;
+  const before = new Map();
+  memory.stops.knowledge = watch("/console/knowledge", { pubend }, (lanes) => {
+    const host = topics().flatMap((each) => each.pubends).find((each) => each.name === pubend)?.host;
+    const far = distances(host);
+    lanes.sort((one, two) => (far.get(one.broker) ?? 99) - (far.get(two.broker) ?? 99) || (one.broker < two.broker ? -1 : 1));
+    for (const lane of lanes) {
+      const last = before.get(lane.broker) ?? lane;
+      lane.nacksNow = lane.nacks - last.nacks;
+      lane.hasAcknowledged = lane.acknowledged > last.acknowledged;
+      before.set(lane.broker, lane);
+    }
+    drawKnowledge($("knowledge-picture"), lanes, host);
+    const behind = lanes.filter((each) => each.horizon !== null).map((each) => (each.end - each.horizon) / 1024 / 1e6);
     figures($("knowledge-figures"), [
-      ["Settled", behind === null ? "no subscribers here" : `${behind.toFixed(1)} s ago`],
-      ["Ticks asked for", count(found.asking)], ["Questions so far", count(found.nacks)],
-      ["Events shown", count(found.runs.filter((run) => run[0] === "D").length)],
+      ["Settled", behind.length ? `${Math.max(...behind).toFixed(1)} s ago` : "no subscribers here"],
+      ["Ticks asked for", count(sum(lanes, (each) => each.asking))], ["Nacks so far", count(sum(lanes, (each) => each.nacks))],
+      ["Events shown", count(Math.max(0, ...lanes.map((lane) => lane.runs.filter((run) => run[0] === "D").length)))],
     ]);
   });
 }
@@ -417,7 +439,6 @@ $("publish").addEventListener("submit", publish);
 $("subscription-rows").addEventListener("click", showGap);
 $("gap-close").addEventListener("click", () => { $("gap").hidden = true; });
 $("knowledge-pubend").addEventListener("change", watchKnowledge);
-$("knowledge-broker").addEventListener("change", watchKnowledge);
 $("why-form").addEventListener("submit", explainWay);
 const wanted = location.hash.slice(1);
 select(tabs.some((tab) => tab.getAttribute("aria-controls") === wanted) ? wanted : "network");

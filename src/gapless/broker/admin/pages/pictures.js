@@ -1,4 +1,4 @@
-// The pictures: the network of cells, and what the broker knows of ticks. SVG of our own.
+// The pictures: the network of cells, and what brokers know of ticks. SVG of our own.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -71,36 +71,41 @@ function layers(cells) {
 const WIDTH = 1000;
 const LEFT = 150;
 
-// One lane for this broker, one for each cell below it; time runs from left to right.
-export function drawKnowledge(svg, found) {
+// A lane for each broker, the pubend's host first; of a broker alone also one for each cell below it.
+// Time runs from left to right. A line below a lane marks what is asked for. Nacks and
+// acknowledgements are named beside the broker that sends them up.
+export function drawKnowledge(svg, lanes, host) {
   svg.replaceChildren();
-  const below = Object.entries(found.below);
-  const height = 96 + below.length * 40;
+  if (!lanes.length) return;
+  const [start, end] = [Math.min(...lanes.map((each) => each.start)), Math.max(...lanes.map((each) => each.end))];
+  const below = lanes.length === 1 ? Object.entries(lanes[0].below) : [];
+  const height = 40 + lanes.length * 56 + below.length * 40;
   svg.setAttribute("viewBox", `0 0 ${WIDTH} ${height}`);
-  const scale = (WIDTH - LEFT - 10) / (found.end - found.start);
-  const at = (tick) => LEFT + Math.min(Math.max(tick - found.start, 0), found.end - found.start) * scale;
-  draw(svg, "text", { x: 10, y: 36 }, found.broker);
-  for (const [letter, start, end] of found.runs) {
-    const wide = letter === "D" ? 3 : Math.max(1, at(end) - at(start));
-    const tall = letter === "D" ? { y: 14, height: 36 } : { y: 20, height: 24 };
-    const run = draw(svg, "rect", { x: at(start), width: wide, ...tall, class: letter });
-    draw(run, "title", {}, `${letter}: ${((end - start) / 1024 / 1000).toFixed(letter === "D" ? 3 : 0)} ms`);
-  }
-  below.forEach(([cell, outlet], row) => {
-    const y = 64 + row * 40;
-    draw(svg, "text", { x: 10, y: y + 14 }, cell);
-    draw(svg, "rect", { x: LEFT, y, width: WIDTH - LEFT - 10, height: 18, class: "Q" });
-    draw(svg, "rect", { x: LEFT, y, width: Math.max(0, at(outlet.settled) - LEFT), height: 18, class: "P" });
-    for (const [start, end] of outlet.silent) {
-      draw(svg, "rect", { x: at(start), y, width: Math.max(1, at(end) - at(start)), height: 18, class: "S" });
+  const at = (tick) => LEFT + (Math.min(Math.max(tick, start), end) - start) * ((WIDTH - LEFT - 10) / (end - start));
+  const bar = (from, to, y, tall, kind, title) => {
+    const made = draw(svg, "rect", { x: at(from), y, width: Math.max(kind === "D" ? 3 : 1, at(to) - at(from)), height: tall, class: kind });
+    if (title) draw(made, "title", {}, title);
+  };
+  lanes.forEach((lane, row) => {
+    const y = 14 + row * 56;
+    draw(svg, "text", { x: 10, y: y + 14 }, lane.broker);
+    const travels = [lane.nacksNow ? `▲ ${lane.nacksNow} nack${lane.nacksNow > 1 ? "s" : ""}` : "", lane.hasAcknowledged ? "▲ ack" : ""];
+    draw(svg, "text", { x: 10, y: y + 30, class: lane.nacksNow ? "travels nack" : "travels" }, lane.broker === host ? "host" : travels.join(" "));
+    for (const [letter, from, to] of lane.runs) {
+      const [top, tall] = letter === "D" ? [y, 36] : [y + 6, 24];
+      bar(from, to, top, tall, letter, `${letter}: ${((to - from) / 1024 / 1000).toFixed(letter === "D" ? 3 : 0)} ms`);
     }
+    for (const [from, to] of lane.asked) bar(from, to, y + 33, 6, "asked", "asked for");
+    if (lane.acknowledged >= start) draw(svg, "path", { d: `M${at(lane.acknowledged)} ${y + 34} l-5 9 h10 z`, class: "acknowledged" });
+    if (lane.horizon !== null) draw(svg, "line", { x1: at(lane.horizon), y1: y - 2, x2: at(lane.horizon), y2: y + 40, class: "mark" });
   });
-  const foot = height - 14;
-  if (found.horizon !== null) {
-    draw(svg, "line", { x1: at(found.horizon), y1: 8, x2: at(found.horizon), y2: foot - 12, class: "mark" });
-    draw(svg, "text", { x: Math.min(at(found.horizon), WIDTH - 60), y: foot + 2, class: "quiet", "text-anchor": "end" }, "doubt horizon");
-  }
-  const seconds = (found.end - found.start) / 1024 / 1e6;
-  draw(svg, "text", { x: LEFT, y: foot + 2, class: "quiet" }, `${seconds.toFixed(0)} s ago`);
-  draw(svg, "text", { x: WIDTH - 34, y: foot + 2, class: "quiet" }, "now");
+  below.forEach(([cell, outlet], row) => {
+    const y = 14 + lanes.length * 56 + row * 40;
+    draw(svg, "text", { x: 10, y: y + 14 }, cell);
+    bar(start, end, y, 18, "Q");
+    bar(start, outlet.settled, y, 18, "P");
+    for (const [from, to] of outlet.silent) bar(from, to, y, 18, "S");
+  });
+  draw(svg, "text", { x: LEFT, y: height - 6, class: "quiet" }, `${((end - start) / 1024 / 1e6).toFixed(0)} s ago`);
+  draw(svg, "text", { x: WIDTH - 34, y: height - 6, class: "quiet" }, "now");
 }

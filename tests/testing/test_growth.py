@@ -1,0 +1,18 @@
+"""Networks that change while they run keep every promise."""
+
+from __future__ import annotations
+
+import pytest
+
+from gapless.testing.growth import simulate_growth
+
+SEEDS = {
+    27: "a client that came from a removed broker was refused",
+    70: "a broker that was drained, removed and came back gave a name away that lived elsewhere",
+    10: "a client moved while its broker was drained and removed: two copies",
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_seeds_that_once_found_something_find_nothing(seed: int) -> None:
+    assert not simulate_growth(seed).violation
