@@ -87,7 +87,7 @@ async def strike(data: Path, ports: dict[str, int]) -> None:
     """Events flow through the network; the holder of p is killed, and its folder deleted."""
     both = [data / "p", data / "standbys" / "1" / "p"]  # whichever is first holds the name
     await wait_for(lambda: sorted(map(state, both)) == ["holds", "stands by"])
-    first, second = sorted(both, key=state)
+    first = min(both, key=state)
     async with (
         connect(f"gapless://127.0.0.1:{ports['s']}", patience_s=WAIT_S) as reader,
         reader.subscribe("t", name="desk") as subscription,
@@ -112,7 +112,8 @@ async def strike(data: Path, ports: dict[str, int]) -> None:
             if len(numbers) == 200:
                 break
     assert numbers == list(range(200))
-    await wait_for(lambda: [state(second), state(first)] == ["holds", "stands by"])
+    # The killed process is started again at once, and may win the lease from the one that stood by.
+    await wait_for(lambda: sorted(map(state, both)) == ["holds", "stands by"])
 
 
 def state(folder: Path) -> str:
