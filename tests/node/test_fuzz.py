@@ -79,6 +79,7 @@ KEPT = [
     (20261120, 1547),  # a name that was never opened, in the second life after a lost disk
     (777002, 8005),  # a partition without a broker
     (777001, 3254),  # a crash between the end of a topic and that of its subscriptions
+    (20261118, 65),  # a member of a group shows a token
     (20261121, 1342),  # a broker says that a condition was changed to what is none
 ]
 """Episodes that found something once: seed, and number."""

@@ -130,7 +130,7 @@ class Town:
         **limits: Any,
     ) -> None:
         self.network: Network = replace(parse_network(text), joins=joins)
-        self.volume = known_volume()
+        self.volume = known_volume(self.network)
         self.now = Instant(now)
         self.node = Node(
             BrokerName(name),

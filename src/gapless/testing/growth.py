@@ -17,8 +17,11 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from gapless.core.effects import Delete
 from gapless.core.identity import BrokerName, Instant
+from gapless.node.directory.registry import FLOORS
 from gapless.node.node import Node
+from gapless.node.subscriptions.recall import HEARD, heard_of_all
 from gapless.testing.options import draw_options
 from gapless.testing.run import make_world, node_maker, outcome
 from gapless.testing.trace import Trace
@@ -71,6 +74,10 @@ class ChangingWorld(World):
         else:
             self._files[self._guest] = None
             self.after(begin, self._spread_file, self.network)
+        for name, process in self.processes.items():
+            is_new = self._files[name] is None
+            note = Delete(FLOORS, HEARD) if is_new else heard_of_all(first)
+            process.disk.volume.commit([note])
 
     def _spread_file(self, file: Network) -> None:
         for name in self.processes:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.core.effects import Put
 from gapless.core.identity import BrokerName, ClientName
-from gapless.node.directory.registry import FLOORS
-from gapless.node.subscriptions.recall import HEARD
+from gapless.node.subscriptions.recall import heard_of_all
 from gapless.testing.clock import Clock
 from gapless.testing.links import CLEAN, Connection, LinkOptions, Links
 from gapless.testing.memory_volume import MemoryVolume
@@ -36,10 +34,10 @@ RESTART_DELAY_MAX = 400_000
 """How long a broker whose disk failed stays away, in microseconds, at most."""
 
 
-def known_volume(identity: bytes = b"") -> MemoryVolume:
+def known_volume(network: Network, identity: bytes = b"") -> MemoryVolume:
     """The disk of a broker to which its network is not new: it has heard of all names."""
     volume = MemoryVolume(identity=identity)
-    volume.commit([Put(FLOORS, HEARD, b"1")])
+    volume.commit([heard_of_all(network)])
     return volume
 
 
@@ -69,7 +67,7 @@ class World(Stage):
         for cell in network.cells:
             for broker in cell.brokers:
                 clock = Clock((offsets or {}).get(broker.name, 0))
-                volume = known_volume(broker.name.encode())
+                volume = known_volume(network, broker.name.encode())
                 self.processes[broker.name] = Process(self, self, broker.name, clock, volume)
 
     def start(self) -> None:

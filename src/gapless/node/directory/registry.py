@@ -91,7 +91,6 @@ class Registry:
         self.own = own
         self.floor = int.from_bytes(store.get(FLOORS, FLOOR) or b"", "little")
         self.is_recalling = False  # the disk is another one: which names exist is being asked for
-        self.has_lost_names = False  # for certain: one was told that was not known
         self.writing: set[SubscriptionName] = set()
         self._freed: dict[SubscriptionName, int] = {}  # by name: the moves of a life that is over
         share = config.principal_share_percent
@@ -168,8 +167,6 @@ class Registry:
 
     def _must_wait(self, question: NameQuestion) -> bool:
         """Is it asked whose a name is while not all names are known?"""
-        if self.is_recalling and question.want == "tell" and question.name not in self.entries:
-            self.has_lost_names = question.sender != self.name or self.has_lost_names
         return self.is_recalling and question.want in ("claim", "look")
 
     def raise_floor(self, moves: int) -> None:

@@ -24,6 +24,7 @@ from gapless.node.delivery.audience import DURABLE
 from gapless.node.redirect import refuse_elsewhere
 from gapless.node.routing import score
 from gapless.node.subscriptions.dead_letters import hosted_pubends
+from gapless.node.subscriptions.drain import is_mover
 from gapless.node.subscriptions.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class SubscriptionRequests:
             is_gone = message.previous is not None and message.previous not in self.network.cell_of
             is_doubted |= is_gone  # the broker where it was is removed: its registrar knows more
             if is_doubted:
-                message = replace(message, previous=None, moves=0)
+                token = None if message.share is not None else message.token  # a group shows none
+                message = replace(message, previous=None, moves=0, token=token)
             if self.homes.must_look(message, is_doubted=is_doubted):
                 return self.homes.look(client, message, now)
             stale = self.attachments.drop_stale(message)
@@ -150,6 +152,9 @@ class SubscriptionRequests:
         if message.previous is not None and message.token is None:
             problem = "a subscription that comes from another broker needs a token and its name"
             return refuse(client, message, problem, "Give the token, and where it was last.")
+        if message.share is not None and message.token is not None and not is_mover(client):
+            problem = "a group has no token that clients could show"
+            return refuse(client, message, problem, "Leave the token out: its broker has it.")
         if existing is None and (refused := self._refuse_dead_letters(client, message)):
             return refused
         return self._refuse_former(client, message, now) or self._refuse_token(client, message, now)

@@ -191,7 +191,8 @@ class Drain:
         if message.receiver != self.name:
             return self.routing.send_on(message, now)
         asked, clients = message.subscribe, self.attachments.subscribers.clients
-        if asked.name is None or asked.previous != message.sender or asked.token is None:
+        is_strange = asked.previous != message.sender or message.sender == self.name
+        if asked.name is None or asked.token is None or is_strange:
             raise ProtocolError("a subscription is given away without a name, or by a stranger")
         client = ClientName(f"{MOVER}{asked.name}")
         is_here = self.attachments.named.subscriptions.get(asked.name) is not None

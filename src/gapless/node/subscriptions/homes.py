@@ -38,7 +38,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
-from gapless.core.identity import ClientName, Instant, SubscriptionName
+from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName
 from gapless.core.lengths import KEY_BYTES_MAX
 from gapless.core.name_messages import (
     NameAnswer,
@@ -98,13 +98,18 @@ class Question:
     due: Instant
     askers: list[Asker] = field(default_factory=list)
 
-    def silent(self, asker: Asker) -> Refused:
-        """The refusal for a client that has waited long enough."""
+    def silent(self, asker: Asker, awaited: list[BrokerName]) -> Refused:
+        """The refusal for a client that has waited long enough. `awaited`: the brokers that have
+        not told this one their names, where it is the registrar."""
         state = {"free": "has ended, but its name is not free yet", "claim": "is not here"}
         what, registrar = state.get(self.message.want, "may have moved"), self.message.receiver
         name = quoted(self.message.name)
         problem = f"subscription {name} {what}: {registrar!r}, its registrar, is silent"
-        return Refused(asker.message.request, problem, f"See that {registrar!r} runs.", retry=True)
+        remedy = f"See that {registrar!r} runs, and that every broker has been up since it is new."
+        if awaited:
+            problem = f"subscription {name} {what}: {registrar!r} has not heard of all names yet"
+            remedy = f"Start what has not answered it, or remove it: {', '.join(awaited)}."
+        return Refused(asker.message.request, problem, remedy, retry=True)
 
 
 class Homes:
@@ -545,7 +550,9 @@ class Homes:
             if asker.key is not None:
                 del self.waiting[asker.key]
             if asker.client in self.attachments.subscribers.clients:
-                effects.append(Send(asker.client, question.silent(asker)))
+                is_ours = question.message.receiver == self.name
+                awaited = self.recall.awaited if is_ours else []
+                effects.append(Send(asker.client, question.silent(asker, awaited)))
         is_wanted = want == "free" or bool(question.askers)
         is_wanted |= want == "look" and name in self._orphans
         if want == "tell":

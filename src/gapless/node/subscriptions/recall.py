@@ -1,19 +1,18 @@
 """Recall: how a registrar that begins with another disk learns which names exist.
 
 Theory of operation
-    A registrar that has lost its disk, or was given a copy, would take names for free that are at
-    home elsewhere. So it notes on its disk that it has heard of all names, and one that lacks the
-    note asks each broker that hosts subscribers. So does one whose note is of other brokers: some
-    have come or gone since, and names have other registrars now. The asked broker tells it every
-    name anew, as it does after a move (`homes`), and answers when all of them are noted. Meanwhile
-    the registrar takes in what it is told, and answers nobody whose name it is.
-    A network that is new has no names: there the registrar waits at most for `dead_after`. But as
-    soon as it is told a name that it did not know, it has lost its past for certain, and waits for
-    every broker, however long that takes. Brokers that come later are heard all the same.
+    A registrar that has lost its disk, was given a copy, or is new in its network would take names
+    for free that are at home elsewhere. So it notes on its disk that it has heard of all names, and
+    one that lacks the note asks each broker that hosts subscribers. So does one whose note is of
+    other brokers: some have come or gone since, and names have other registrars now. The asked
+    broker tells it every name anew, as it does after a move (`homes`), and answers when all of them
+    are noted. Meanwhile the registrar takes in what it is told, and answers nobody whose name it
+    is, however long that takes: a broker that is cut off cannot tell a new network, which has no
+    names, from one that has many.
 
 Invariants (checked by `check`)
     I1  while brokers have not answered there is a deadline
-    I2  a registrar that has heard all answers questions
+    I2  a registrar answers whose a name is if, and only if, it has heard all
 """
 
 from __future__ import annotations
@@ -34,15 +33,22 @@ if TYPE_CHECKING:
     from gapless.core.identity import BrokerName, SubscriptionName
     from gapless.node.context import Context
     from gapless.node.directory.registry import Registry
+    from gapless.node.network import Network
     from gapless.node.subscriptions.table import Table
 
 HEARD = "heard"
 """In the table of floors: this registrar has heard of all names, from which brokers."""
 
-EARLIER = b"1"
-"""What earlier builds wrote there; it says nothing of which brokers."""
 
-FOREVER = Instant(2**62)
+def subscriber_hosts(network: Network) -> list[BrokerName]:
+    """Those that have names, and are registrars."""
+    return [cell.brokers[0].name for cell in network.cells if cell.subscribers]
+
+
+def heard_of_all(network: Network) -> Put:
+    """The note of a registrar that all brokers of this network have told it their names."""
+    hosts = "\n".join(sorted(subscriber_hosts(network)))
+    return Put(FLOORS, HEARD, blake2b(hosts.encode(), digest_size=8).digest())
 
 
 class Recall:
@@ -57,21 +63,21 @@ class Recall:
         self.registry = registry
         self.table = table
         self.deadline: Instant | None = None
-        self._until = Instant(context.started + context.config.dead_after)
         self._silent: dict[BrokerName, None] = {}
         self.late: dict[SubscriptionName, None] = {}
         self._untold: dict[BrokerName, tuple[int, dict[SubscriptionName, None]]] = {}
-        hosts = [cell.brokers[0].name for cell in self.network.cells if cell.subscribers]
-        self._mark = blake2b("\n".join(sorted(hosts)).encode(), digest_size=8).digest()
-        heard = context.store.get(FLOORS, HEARD)
-        if heard is not None and not context.seal.is_copy:
-            self._until = FOREVER  # brokers have come or gone: others know names
-        is_recalling = context.seal.is_copy or heard not in (self._mark, EARLIER)
-        if is_recalling and self.name in hosts:
+        hosts, self._note = subscriber_hosts(self.network), heard_of_all(self.network)
+        has_heard = context.store.get(FLOORS, HEARD) == self._note.value
+        if self.name in hosts and (context.seal.is_copy or not has_heard):
             self._silent = dict.fromkeys(host for host in hosts if host != self.name)
         if self._silent:
             registry.begin_recall()
             self.deadline = context.started
+
+    @property
+    def awaited(self) -> list[BrokerName]:
+        """The brokers that have not told their names yet."""
+        return list(self._silent)
 
     def forget(self) -> tuple[Write, ...]:
         """The disk is a copy: what it says of having heard all is not true of it."""
@@ -83,8 +89,6 @@ class Recall:
         """Ask those that have not answered."""
         if self.deadline is None or now < self.deadline:
             return []
-        if now >= self._until and not self.registry.has_lost_names:
-            self.registry.end_recall()
         self.deadline = Instant(now + self.config.name_repeat)
         if not self.epoch.is_durable:
             return []
@@ -104,7 +108,7 @@ class Recall:
             return []
         self.registry.end_recall()
         self.deadline = None
-        return [Persist((Put(FLOORS, HEARD, self._mark),))]
+        return [Persist((self._note,))]
 
     # --- at a broker that is asked ----------------------------------------------------------------
 
@@ -170,4 +174,4 @@ class Recall:
 
     def check(self) -> None:
         assert self.deadline is not None or not self._silent, "I1"
-        assert self._silent or not self.registry.is_recalling, "I2"
+        assert bool(self._silent) is self.registry.is_recalling, "I2"
