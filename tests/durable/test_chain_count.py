@@ -46,6 +46,9 @@ def test_a_count_is_what_counting_by_hand_gives_or_a_lower_bound_that_says_so(
                     assert found.oldest == (wanted[0] if wanted else None)
                 assert found.events <= len(wanted)
             assert found.is_exact, "the last look had room enough"
+            for number in range(1, len(wanted) + 1):
+                assert count.newest(number) == wanted[-number]
+            assert count.newest(0) is None
             for later in range(position, tick):
                 rest = [at for at in wanted if at >= later]
                 assert count.count_from(later).events == len(rest)

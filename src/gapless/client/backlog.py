@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, cast
 
 from gapless.client.delivered_events import DeliveredEvents
 from gapless.client.delivery import Gap, Silence
-from gapless.client.telemetry import trace_delivery
+from gapless.client.telemetry import trace_columns, trace_delivery
 from gapless.core.ticks import Span, Tick
 from gapless.core.token import Token
 
@@ -203,6 +203,7 @@ class Backlog:
         if self._encoded is None:
             return self.pop_all()
         events, self._encoded = self._encoded, None
+        trace_columns(events)
         pubend = None if isinstance(events.pubends, tuple) else events.pubends
         self._finished = self._last
         self._last = Silence(self._topic, pubend, Tick(events.ticks[-1] + 1))
@@ -261,7 +262,8 @@ class Backlog:
             del self._newest[part.pubend]
         if isinstance(part.items, DeliveredEvents):
             self._encoded = part.items or None
-        else:
+        else:  # a gap, or what waited in a shared backlog
+            trace_delivery([each for each in part.items if not isinstance(each, Gap)])
             self._items.extend(part.items)
         if self._silence:
             encoded = isinstance(part.items, DeliveredEvents)

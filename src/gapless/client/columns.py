@@ -148,9 +148,12 @@ TABLE_REMEDY = (
 )
 
 
-def event_columns(batch: Any, body: str | None) -> EventColumns:
+def event_columns(
+    batch: Any, body: str | None, context: Mapping[str, Any] | None = None
+) -> EventColumns:
     """The rows of a `RecordBatch` as events: each column is an attribute, a null an absent one.
-    A batch as `to_arrow` makes it becomes the events that it was made of."""
+    A batch as `to_arrow` makes it becomes the events that it was made of. Any other gets the
+    attributes of `context`, unless it has columns of these names."""
     names = batch.schema.names
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -165,6 +168,9 @@ def event_columns(batch: Any, body: str | None) -> EventColumns:
         if name not in special and not pa.types.is_null(batch.schema.field(name).type):
             check_attribute_name(name)
             attributes[name] = _attribute(name, batch.column(name))
+    for name, text in (context or {}).items():
+        if not was_received and name not in names:
+            attributes[name] = pa.repeat(pa.scalar(text, pa.string()), batch.num_rows)
     return EventColumns(
         batch.num_rows,
         attributes,

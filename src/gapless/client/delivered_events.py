@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class DeliveredEvents(Sequence[Event]):
     """Events in order, each with its tick; `pubends` is one for each, or the pubend of them all."""
 
-    __slots__ = ("_decoded", "_encoded", "_source", "pubends", "ticks", "topic")
+    __slots__ = ("_decoded", "_source", "encoded", "pubends", "ticks", "topic")
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class DeliveredEvents(Sequence[Event]):
         self.topic = topic
         self.pubends = pubends
         self.ticks = ticks
-        self._encoded = encoded
+        self.encoded = encoded
         self._source = source  # the events these were picked from, and their indices there
         self._decoded: list[Event] | None = None
 
@@ -55,7 +55,7 @@ class DeliveredEvents(Sequence[Event]):
         if isinstance(pubends, tuple):
             pubends = tuple([pubend for part in parts for pubend in part.pubends])
         ticks = tuple([tick for part in parts for tick in part.ticks])
-        encoded = EventBatch(tuple([event for part in parts for event in part._encoded]))
+        encoded = EventBatch(tuple([event for part in parts for event in part.encoded]))
         return cls(parts[0].topic, pubends, ticks, encoded)
 
     def pick(self, indices: Sequence[int]) -> DeliveredEvents:
@@ -67,7 +67,7 @@ class DeliveredEvents(Sequence[Event]):
             pubends = tuple([pubends[index] for index in indices])
         ticks = tuple([self.ticks[index] for index in indices])
         return DeliveredEvents(
-            self.topic, pubends, ticks, self._encoded.pick(indices), (self, indices)
+            self.topic, pubends, ticks, self.encoded.pick(indices), (self, indices)
         )
 
     def beyond(self, received: Mapping[str, int]) -> DeliveredEvents:
@@ -107,7 +107,7 @@ class DeliveredEvents(Sequence[Event]):
             else:
                 ticks = cast("tuple[Tick, ...]", self.ticks)
                 pubends = self._each_pubend()
-                self._decoded = decode_events(self._encoded, self.topic, pubends, ticks)
+                self._decoded = decode_events(self.encoded, self.topic, pubends, ticks)
         return self._decoded
 
     # --- as columns ------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class DeliveredEvents(Sequence[Event]):
         """A `pyarrow.RecordBatch`; `gapless.client.columns` has the schema."""
         from gapless.client.columns import to_arrow
 
-        return to_arrow(self.topic, self.pubends, EventRun.of(self.ticks, self._encoded.events))
+        return to_arrow(self.topic, self.pubends, EventRun.of(self.ticks, self.encoded.events))
 
 
 def as_batches(taken: DeliveredEvents | list[Delivery]) -> Iterator[Any]:

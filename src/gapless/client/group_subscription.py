@@ -29,6 +29,7 @@ from gapless.client import arguments
 from gapless.client.base_subscription import BaseSubscription
 from gapless.client.delivery import Gap
 from gapless.client.errors import RefusedError
+from gapless.client.telemetry import trace_delivery
 from gapless.core.client_messages import Done, Refused, Subscribed
 from gapless.core.errors import GaplessError, UsageError, WireError
 from gapless.core.events import Event
@@ -100,6 +101,7 @@ class GroupSubscription(BaseSubscription):
         item = self._queue.popleft()
         if isinstance(item, Event):
             self._current = self._in_hand[item.pubend, item.tick] = item
+            trace_delivery((item,))
         return item
 
     def attempts(self, event: Event) -> int:

@@ -34,7 +34,7 @@ from gapless.client import arguments
 from gapless.client.errors import RefusedError
 from gapless.client.event_loop import draw
 from gapless.client.requests import HOPS_MAX, ask_with_retries
-from gapless.client.telemetry import find_tracer, publishing, with_context
+from gapless.client.telemetry import current_context, find_tracer, publishing, with_context
 from gapless.client.unheard import UnheardNotice
 from gapless.core.client_messages import (
     OPENING_MAX,
@@ -143,9 +143,12 @@ class Publisher:
 
     def _encode(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> Iterable[bytes]:
         if find_tracer() is None:  # once for each `send`: it is to cost nothing
-            return encode_events(events, self.name, self.sequence)
+            return self._number(events)
         with publishing(self.topic):
-            return encode_events(with_context(events), self.name, self.sequence)
+            return self._number(with_context(events))
+
+    def _number(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> Iterable[bytes]:
+        return encode_events(events, self.name, self.sequence)
 
     def _sign(self, events: Iterable[bytes]) -> Iterable[bytes]:
         from gapless.wire.columnar import sign_events
@@ -172,16 +175,21 @@ class Publisher:
         from gapless.wire.columnar import encode_columns
 
         batches = table.to_batches() if hasattr(table, "to_batches") else [table]
-        for rows in [event_columns(batch, body) for batch in batches]:
-            for start in range(0, rows.count, TABLE_ROWS_MAX):
-                part = rows.slice(start, min(TABLE_ROWS_MAX, rows.count - start))
-                encoded = iter(list(encode_columns(part, is_signed=True)))
-                for first in encoded:
-                    if self._has_filled:
-                        await self._let_go()
-                    if self._has_to_wait():
-                        await self._wait_for_room()
-                    self._add(chain((first,), encoded), self._sign)
+        with publishing(self.topic):
+            context = current_context()
+            for rows in [event_columns(batch, body, context) for batch in batches]:
+                for start in range(0, rows.count, TABLE_ROWS_MAX):
+                    part = rows.slice(start, min(TABLE_ROWS_MAX, rows.count - start))
+                    await self._send_rows(encode_columns(part, is_signed=True))
+
+    async def _send_rows(self, events: Iterable[bytes]) -> None:
+        encoded = iter(list(events))
+        for first in encoded:
+            if self._has_filled:
+                await self._let_go()
+            if self._has_to_wait():
+                await self._wait_for_room()
+            self._add(chain((first,), encoded), self._sign)
 
     async def flush(self) -> None:
         """Wait until everything sent so far is on stable storage."""

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.client.delivery import Ticket, finish
+from gapless.client.telemetry import trace_delivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -132,6 +133,7 @@ class SharedBacklog:
             else:
                 pairs = [pair for part in self._parts_in_use for pair in part.pairs]
             if pairs:
+                trace_delivery(event for _, event in pairs)
                 return pairs
         self._channel.tell_consumed()
         return []

@@ -104,7 +104,7 @@ class Stager(Publisher):
         if (error := self._error or self._channel.problem) is not None:
             raise error
 
-    def _encode(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> Iterable[bytes]:
+    def _number(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> Iterable[bytes]:
         return encode_events(events)
 
     async def _ask_sequence(self) -> int:

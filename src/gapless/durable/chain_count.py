@@ -132,6 +132,15 @@ class ChainCount:
         is_exact = is_whole and (place > 0 or self._is_known)
         return Count(events, size, ticks[-1], is_exact)
 
+    def newest(self, count: int) -> int | None:
+        """The tick of the oldest of the `count` newest events that the last look counted."""
+        if not self._marks or count < 1:
+            return None
+        ordinal = self._marks[-1].ordinal - count + 1
+        mark = self._marks[bisect_left(self._marks, ordinal, key=lambda mark: mark.ordinal)]
+        ticks, _ = self._walk(mark.tick, self._log.start, Budget(mark.ordinal - ordinal + 1))
+        return ticks[-1] if ticks else None
+
     def _walk(self, mark: int | None, low: int, budget: Budget) -> tuple[list[int], bool]:
         """The ticks from a record, or the newest, down to `low`, newest first. False: there are
         more, or may be."""

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -98,6 +99,36 @@ def test_one_that_is_8980_events_behind_says_so(tmp_path: Path) -> None:
                     await anext(it)
                 async with waiting(it):
                     await wait_until(lambda: figures(broker)["pending"] == 0)
+
+    run(main())
+
+
+@pytest.mark.parametrize("topic", ["t", "two"])
+def test_the_oldest_is_the_oldest_that_is_pending_and_not_the_oldest_that_is_kept(
+    tmp_path: Path, topic: str
+) -> None:
+    """A client that keeps its own token leaves much unacknowledged that it has consumed."""
+
+    async def main() -> None:
+        async with (
+            make_broker(tmp_path) as broker,
+            connected(broker) as client,
+            connected(broker) as slow,
+            slow.subscribe(topic, name="desk") as subscription,
+        ):
+            await publish(client, 600, topic)
+            first: Any = await anext(subscription)
+            for _ in range(599):
+                await anext(subscription)
+            async with waiting(subscription):
+                await wait_until(lambda: figures(broker)["pending"] == 0)
+            await asyncio.sleep(1.0)
+            await publish(client, 5, topic)
+            await wait_until(lambda: figures(broker)["unacknowledged"] == 605)
+            found = figures(broker)
+            kept_s = time.time() - first.published.timestamp()
+            assert found["pending"] == 5
+            assert 0 <= found["oldest_pending_s"] <= kept_s - 1.0
 
     run(main())
 

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 
+from gapless.client.telemetry import continuing
 from gapless.core.errors import GaplessError, UsageError
 from gapless.core.token import Token
 from gapless.doors.clients import BusyError
@@ -42,7 +43,7 @@ from gapless.doors.http.streams import EventStream, serve_socket, show_token
 from gapless.filters.filter import Filter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from starlette.requests import HTTPConnection, Request
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from gapless.client.client import Client
     from gapless.client.topics import TopicDescription
     from gapless.doors.clients import DoorClients
+    from gapless.doors.http.payloads import Publication
 
     Directory = Callable[[str, str | None], list[dict[str, Any]]]
 
@@ -173,17 +175,24 @@ class HttpApp:
                 events = await asyncio.to_thread(parse_body, media_type, headers, body)
             else:
                 events = parse_body(media_type, headers, body)
-            name, number = headers.get("gapless-publisher"), headers.get("gapless-sequence")
-            if name is not None or number is not None:
-                key = NameKey(request.scope[TOKEN], topic, decode_text("Gapless-Publisher", name))
-                first = parse_number("Gapless-Sequence", number)
-                return JSONResponse((await self._publishers.send(key, first, events))._asdict())
-            async with self._clients.shared(request.scope[TOKEN]) as client:
-                is_confirmed = parse_flag("confirmed", request.query_params.get("confirmed"))
-                receipts = await client.publish_many(topic, events, confirmed=is_confirmed)
-            return JSONResponse({"receipts": [each._asdict() for each in receipts]})
+            with continuing(headers):
+                return await self._publish(request, topic, events)
         finally:
             self._body_bytes -= size
+
+    async def _publish(
+        self, request: Request, topic: str, events: Sequence[Publication]
+    ) -> Response:
+        headers, token = request.headers, request.scope[TOKEN]
+        name, number = headers.get("gapless-publisher"), headers.get("gapless-sequence")
+        if name is not None or number is not None:
+            key = NameKey(token, topic, decode_text("Gapless-Publisher", name))
+            first = parse_number("Gapless-Sequence", number)
+            return JSONResponse((await self._publishers.send(key, first, events))._asdict())
+        is_confirmed = parse_flag("confirmed", request.query_params.get("confirmed"))
+        async with self._clients.shared(token) as client:
+            receipts = await client.publish_many(topic, events, confirmed=is_confirmed)
+        return JSONResponse({"receipts": [each._asdict() for each in receipts]})
 
     async def take_name(self, request: Request) -> Response:
         name = parameter(request, "name")

@@ -97,22 +97,29 @@ class Lags:
 
     def _lag(self, subscription: DurableSubscription, now: Instant, budget: Budget) -> Lag:
         session = self._named.table.session(subscription.definition.name)
-        kept, unsent = LagSum(), LagSum()
+        kept, unsent, parts = LagSum(), LagSum(), list[LagPart]()
         for text, since in subscription.since.items():
             pubend = PubendName(text)
             stream = self._named.streams[pubend]
             released = self._catch_ups.released_of(pubend)
             start = max(subscription.acknowledged.get(pubend), released)
             chain = self._chain(subscription.number, pubend)
-            kept.add(chain.look(start, budget), stream, is_known=start >= min(since, stream.latest))
+            whole = chain.look(start, budget)
+            kept.add(whole, stream, is_known=start >= min(since, stream.latest))
             sent = sent_below(session, subscription, pubend)
             if sent is not None:
-                unsent.add(chain.count_from(max(start, sent)), stream, is_known=True)
+                rest = chain.count_from(max(start, sent))
+                unsent.add(rest, stream, is_known=True)
+                parts.append(LagPart(chain, whole.events, rest.events))
         is_sized = all(PubendName(each) in self._catch_ups.logs for each in subscription.since)
         if session is not None:
             some = self._named.subscribers.sessions_of.get(session.name, {})
             is_alone = len(some) == 1 and not session.client.subscriptions
-            return attached_lag(session, kept, unsent, is_alone=is_alone, is_sized=is_sized)
+            waiting = min(kept.events - unsent.events, session.client.outstanding)
+            if waiting:
+                unsent.oldest = oldest_waiting(parts, waiting)
+            is_alone = is_alone or not waiting
+            return attached_lag(session, kept, unsent, waiting, is_alone, is_sized)
         contact = subscription.contact
         is_reading = contact.is_reader and now - contact.at <= READING_US
         may_have_more = subscription.definition.tokens == "client" and kept.events > 0
@@ -129,15 +136,30 @@ class Lags:
         )
 
 
+class LagPart(NamedTuple):
+    """What a subscription has still to consume, and to be sent, of one pubend."""
+
+    chain: ChainCount
+    kept: int
+    unsent: int
+
+
+def oldest_waiting(parts: Sequence[LagPart], waiting: int) -> Instant | None:
+    """When the oldest event was published that a client has not consumed, of which `waiting` were
+    sent to it. A client consumes in order: of one pubend those are the newest that were sent. Of
+    several pubends each may have all of them, so the answer may be too old, and never too new."""
+    counts = ((each, each.unsent + min(waiting, each.kept - each.unsent)) for each in parts)
+    ticks = [part.chain.newest(count) for part, count in counts]
+    return min((instant_of(Tick(tick)) for tick in ticks if tick is not None), default=None)
+
+
 def attached_lag(
-    session: Session, kept: LagSum, unsent: LagSum, *, is_alone: bool, is_sized: bool
+    session: Session, kept: LagSum, unsent: LagSum, waiting: int, is_alone: bool, is_sized: bool
 ) -> Lag:
-    """The lag of a subscription whose client is here. `is_alone`: on its connection."""
-    client = session.client
-    waiting = min(kept.events - unsent.events, client.outstanding)
-    is_alone = is_alone or not waiting
+    """The lag of a subscription whose client is here, and was sent `waiting` events that it has not
+    consumed. `is_alone`: on its connection. `is_sized`: the sizes of all events are known."""
     size = unsent.size if is_sized else unsent.about
-    waiting_bytes = client.outstanding_bytes if waiting else 0
+    waiting_bytes = session.client.outstanding_bytes if waiting else 0
     return Lag(
         "catching up" if session.behind else "live",
         unsent.events + waiting,
@@ -145,7 +167,7 @@ def attached_lag(
         None if size is None else size + waiting_bytes,
         (is_sized or not unsent.events) and is_alone and unsent.is_exact,
         kept.events,
-        kept.oldest if waiting else unsent.oldest,
+        unsent.oldest,
     )
 
 
