@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from gapless.version import __version__
 from tools.public_names import public_names
 
 ROOT = Path(__file__).parent.parent
@@ -46,3 +49,59 @@ def test_the_changelog_names_what_is_new_since_the_last_release() -> None:
             assert each in last[name] or word in words | {"*"}, (
                 f"the changelog does not name {each} of {name}"
             )
+
+
+def test_changelog_package_and_chart_agree_on_the_version() -> None:
+    heading = re.search(r"^## (\d+\.\d+\.\d+), (.*)$", CHANGELOG, re.MULTILINE)
+    assert heading is not None
+    is_open = heading[2] == "not yet released"
+    assert __version__ == heading[1] + (".dev0" if is_open else "")
+    chart = (ROOT / "deploy" / "helm" / "gapless" / "Chart.yaml").read_text(encoding="utf-8")
+    assert re.findall(r"(?:version|appVersion): \"?([\d.]+)", chart) == [heading[1]] * 2
+
+
+def test_every_earlier_version_has_its_date_and_says_what_breaks() -> None:
+    sections = re.split(r"^## ", CHANGELOG, flags=re.MULTILINE)[1:]
+    assert all(re.match(r"\d+\.\d+\.\d+, \d+ \w+ \d{4}\n", each) for each in sections[1:])
+    assert all("**Breaks**" in each for each in sections[:-1])  # the first one breaks nothing
+
+
+def test_public_names_have_types(tmp_path: Path) -> None:
+    """A program that uses the public names passes a strict check against the installed package."""
+    program = tmp_path / "application.py"
+    program.write_text(APPLICATION, encoding="utf-8")
+    options = ["--strict", "--no-incremental", "--follow-imports=silent", "--config-file="]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, str(program)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+APPLICATION = """
+import gapless
+from gapless.sync import connect
+
+
+async def main(url: str) -> list[object]:
+    async with gapless.connect(url) as client:
+        await client.create_topic("trades")
+        receipt = await client.publish("trades", {"price": 92.5}, b"x")
+        tick: int = receipt.tick
+        found: list[object] = [tick]
+        async with client.subscribe("trades", "price > 90", name="desk") as subscription:
+            async for item in subscription:
+                if isinstance(item, gapless.Gap):
+                    found.append(item.span)
+                elif isinstance(item, gapless.Event):
+                    found.append(item.attributes["price"])
+                token: str = subscription.token.to_json()
+                found.append(token)
+        return found
+
+
+def script(url: str) -> None:
+    with connect(url) as client, client.publisher("trades", name="feed") as publisher:
+        publisher.send({"price": 1})
+    print(gapless.Filter.parse("price > 90").matches({"price": 91}))
+"""

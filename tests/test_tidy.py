@@ -100,7 +100,7 @@ def test_every_decision_is_in_the_index_and_has_its_parts() -> None:
 
 def test_every_test_file_mirrors_a_module() -> None:
     """Where a test file stands says what it tests; these folders cut across modules."""
-    across = {"conformance", "end_to_end", "papers", "processes", "sim"}
+    across = {"conformance", "end_to_end", "golden", "papers", "processes", "sim"}
     for path in (ROOT / "tests").rglob("test_*.py"):
         folder = path.relative_to(ROOT / "tests").parent
         if folder.parts and folder.parts[0] not in across:

@@ -1,9 +1,11 @@
 """Build the wheel and the source distribution, and try them as a stranger would: `make package`.
 
-Steps: build twice and compare (a build is reproducible: same tree, same bytes); install the wheel
-into an empty environment and measure it; run a broker from another environment whose files nobody
-may write, as an unprivileged user without a home (if this process may change its user); publish,
-restart, subscribe. Needs only the project's own `.venv` and pip.
+Steps: build twice and compare (a build is reproducible: same tree, same bytes); build the wheel
+from the unpacked source distribution, which must give the same bytes again; install the wheel into
+an empty environment and measure it; run a broker from another environment whose files nobody may
+write, as an unprivileged user (if this process may change its user), first without a home and then
+with one that it cannot write; publish, restart, subscribe. Needs only the project's own `.venv` and
+pip. `--python` names another Python to try them with.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import textwrap
 import venv
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +95,35 @@ def build() -> Path:
         for path in sorted(DIST.iterdir()):
             if digest(path) != digest(Path(other) / path.name):
                 sys.exit(f"package: {path.name} differs from one build to the next")
-    return next(DIST.glob("*.whl"))
+    wheel = next(DIST.glob("*.whl"))
+    check_contents(wheel)
+    check_source(wheel)
+    return wheel
+
+
+def check_contents(wheel: Path) -> None:
+    """It has its licence, and nothing but the product."""
+    names = zipfile.ZipFile(wheel).namelist()
+    if not any(name.endswith("licenses/LICENSE") for name in names):
+        sys.exit("package: the wheel has no licence")
+    others = [name for name in names if not name.startswith(("gapless", "pyspark_gapless/"))]
+    if others:
+        sys.exit(f"package: the wheel has files of others: {', '.join(others[:5])}")
+
+
+def check_source(wheel: Path) -> None:
+    """The source distribution is enough to build the wheel, and gives the same one."""
+    step("building the wheel from the source distribution")
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as built:
+        with tarfile.open(next(DIST.glob("*.tar.gz"))) as files:
+            files.extractall(folder, filter="data")
+        [tree] = Path(folder).iterdir()
+        if not (tree / "LICENSE").exists():
+            sys.exit("package: the source distribution has no licence")
+        backend = "import sys, hatchling.build as to; to.build_wheel(*sys.argv[1:])"
+        run(builder(), "-c", backend, built, cwd=tree, stdout=subprocess.DEVNULL)
+        if digest(Path(built) / wheel.name) != digest(wheel):
+            sys.exit("package: the wheel of the source distribution differs")
 
 
 def builder() -> Path:
@@ -142,15 +174,16 @@ def try_broker(base: str, wheel: Path, folder: Path) -> None:
         nobody = pwd.getpwnam("nobody")
         os.chown(data, nobody.pw_uid, nobody.pw_gid)
         user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-        try:
-            subprocess.run([python, "-c", ""], check=True, **user)
-        except PermissionError:
+        if not can_run(python, user):
             step("nobody may not run this Python here: the broker runs as this user")
             user = {}
     trial = textwrap.dedent(TRIAL.format(subscriptions=SUBSCRIPTIONS))
     address = f"127.0.0.1:{free_port()}"
-    for turn in ("first", "second"):
-        step(f"a broker as {'nobody' if user else 'this user'}, {turn} run")
+    home = folder / "home"
+    home.mkdir(mode=0o555)
+    for turn, place in (("first", Path("/nonexistent")), ("second", home)):
+        who = "nobody" if user else "this user"
+        step(f"a broker as {who}, {turn} run, {'read-only' if place is home else 'no'} home")
         broker = subprocess.Popen(
             [
                 python,
@@ -164,7 +197,7 @@ def try_broker(base: str, wheel: Path, folder: Path) -> None:
                 "--admin",
                 "127.0.0.1:0",
             ],  # its usual port may be taken
-            env={"HOME": "/nonexistent", "PATH": os.defpath},
+            env={"HOME": str(place), "PATH": os.defpath},
             cwd="/",
             **user,
         )
@@ -174,6 +207,14 @@ def try_broker(base: str, wheel: Path, folder: Path) -> None:
             broker.send_signal(signal.SIGTERM)
             if broker.wait(60) != 0:
                 sys.exit("package: the broker did not end well")
+
+
+def can_run(python: Path, user: dict[str, Any]) -> bool:
+    """Whether a user reaches all of a Python: its libraries may lie where only root may go."""
+    try:
+        return subprocess.run([python, "-c", "import ssl"], check=False, **user).returncode == 0
+    except PermissionError:
+        return False
 
 
 def free_port() -> int:

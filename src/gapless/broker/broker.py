@@ -47,6 +47,7 @@ from gapless.broker.listener import stop_listening
 from gapless.broker.log_survey import LogSurvey, LookAhead
 from gapless.broker.logs import logger
 from gapless.broker.memory import LinkMemory
+from gapless.broker.migration import migrate
 from gapless.broker.networks import SINGLE, single_network
 from gapless.broker.pump import Pump
 from gapless.broker.quotas import Quotas, owned
@@ -145,6 +146,8 @@ class Broker:
         self._address_wanted()  # a slip of the pen is told before a folder is made
         self._secure()
         holding = self._holding
+        if holding is None:
+            migrate(self.folder / "volume")
         volume = holding.volume if holding else DiskVolume(self.folder / "volume")
         self._volume = volume
         logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})

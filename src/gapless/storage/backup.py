@@ -24,7 +24,7 @@ from gapless.core.effects import Append, Chop, Put
 from gapless.core.errors import StorageCorruptError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
@@ -62,12 +62,13 @@ class Snapshot:
     def _make(self) -> Iterator[bytes]:
         yield MAGIC
         count = 0
-        for each in self._contents():
+        for each in self.contents():
             count += 1
             yield framed(each)
         yield framed(("end", count))
 
-    def _contents(self) -> Iterator[tuple[Any, ...]]:
+    def contents(self) -> Iterator[tuple[Any, ...]]:
+        """What the frames hold, one by one."""
         yield ("head", self.head)
         for table, facts in sorted(self._tables.items()):
             items = sorted(facts.items())
@@ -131,7 +132,7 @@ def restore(path: Path, volume: DiskVolume, progress: Callable[[int], None]) -> 
             progress(file.tell())
 
 
-def writes_of(content: list[Any]) -> Iterator[Write]:
+def writes_of(content: Sequence[Any]) -> Iterator[Write]:
     match content:
         case ["facts", table, facts]:
             for key, value in facts.items():

@@ -25,7 +25,7 @@ from gapless.core.errors import StorageError, StorageMissingError
 from gapless.core.store import NO_IDENTITY
 from gapless.storage.draft import Draft
 from gapless.storage.extent_cache import ExtentCache
-from gapless.storage.folder import Folder
+from gapless.storage.folder import FORMAT, Folder
 from gapless.storage.journal import NO_ROOM, Journal, storage_error
 from gapless.storage.reading import RecordReader, records_of
 from gapless.storage.segment import Segments, Sync
@@ -66,6 +66,7 @@ class DiskVolume:
         limits: VolumeLimits | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         sync: Sync | None = None,
+        version: int = FORMAT,
     ) -> None:
         assert sys.byteorder == "little", "the format is little-endian and read in place"
         self.limits = limits or VolumeLimits()
@@ -73,7 +74,7 @@ class DiskVolume:
         self._committing = threading.RLock()
         sync = sync or Sync()
         try:
-            self._folder = Folder(Path(path), sync)
+            self._folder = Folder(Path(path), sync, version)
         except OSError as error:
             raise storage_error(error, f"cannot open {path}") from error
         salt = self._folder.salt

@@ -23,12 +23,17 @@ if TYPE_CHECKING:
     from gapless.storage.segment import Sync
 
 FORMAT = 3
+"""What this version writes."""
+
+BEFORE = 2
+"""It had longer records in filtered logs (decision 0020); `broker.migration` brings it up to date.
+"""
 
 
 class Folder:
     """A locked folder; `salt` is its secret, `is_new` says that segments are still to be made."""
 
-    def __init__(self, path: Path, sync: Sync) -> None:
+    def __init__(self, path: Path, sync: Sync, version: int = FORMAT) -> None:
         self.path = path
         self._sync = sync
         missing = [one for one in (path, *path.parents) if not one.exists()]
@@ -38,7 +43,7 @@ class Folder:
         self._lock = FolderLock(path)
         try:
             self.is_new = not (path / "volume.json").exists()
-            self.salt = self._begin() if self.is_new else read_salt(path)
+            self.salt = self._begin() if self.is_new else read_salt(path, version)
         except BaseException:
             self.release()
             raise
@@ -95,8 +100,19 @@ class Folder:
         self._lock.release()
 
 
-def read_salt(folder: Path) -> int:
-    """The secret of a volume that is there."""
+def read_salt(folder: Path, version: int = FORMAT) -> int:
+    """The secret of a volume that is there, and has this format."""
+    found, salt = read_description(folder)
+    if found != version:
+        problem = f"{folder} has format {found}; this version of gapless knows {version}"
+        if found == BEFORE:
+            raise StorageError(problem, "Start its broker once: it brings the folder up to date.")
+        raise StorageError(problem, "Open it with the version of gapless that wrote it.")
+    return salt
+
+
+def read_description(folder: Path) -> tuple[int, int]:
+    """The format of a volume that is there, and its secret."""
     try:
         found = json.loads((folder / "volume.json").read_bytes())
         version, salt = int(found["format"]), int(found["salt"])
@@ -106,12 +122,7 @@ def read_salt(folder: Path) -> int:
         raise StorageError(f"cannot read {folder / 'volume.json'}: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, OverflowError):
         raise StorageCorruptError(f"{folder / 'volume.json'} is damaged") from None
-    if version != FORMAT:
-        raise StorageError(
-            f"{folder} has format {version}; this version of gapless knows {FORMAT}",
-            "Open it with the version of gapless that wrote it.",
-        )
-    return salt
+    return version, salt
 
 
 def read_closed(folder: Path) -> int | None:
