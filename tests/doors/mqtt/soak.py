@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from paho.mqtt.properties import Properties
 from gapless.testing.processes.brokers import Processes, topic
 
 NAMES = ("top", "east", "west")
+PORTS = range(20_000, 30_000)
 PAUSE_S = 0.05
 END_S = 60.0
 NODE = """
@@ -58,11 +59,18 @@ async ([url, id]) => {
 
 
 def free_ports(count: int) -> list[int]:
+    """Ports below those that the system gives away: while a broker is down, nobody else gets its
+    port, neither another server nor the client itself, which would read its own CONNECT."""
+    found: list[int] = []
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for port in random.sample(PORTS, len(PORTS)):
+            each = stack.enter_context(socket.socket())
+            with suppress(OSError):
+                each.bind(("127.0.0.1", port))
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise OSError("there are not enough free ports")
 
 
 class Network:
@@ -124,24 +132,34 @@ class PahoTaker(Taker):
 
 
 class ProcessTaker(Taker):
-    """A subscriber whose process prints what it gets."""
+    """A subscriber whose process prints what it gets. Its end is told at once, with the last that
+    it said."""
 
     def __init__(self, label: str, command: list[str], **more: Any) -> None:
         super().__init__(label)
         self.ready = threading.Event()
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more)
+        self.is_over = False
+        self._said: deque[str] = deque(maxlen=40)
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more
+        )
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
+            self._said.append(line)
             if line.startswith("soak/"):
                 self.got[line.strip()] += 1
             else:
                 self.ready.set()
+        if not self.is_over:
+            code = self._process.wait()
+            print(f"{self.label} has ended with {code}:", *self._said, sep="\n", file=sys.stderr)
 
     def close(self) -> None:
+        self.is_over = True
         self._process.kill()
         self._process.wait()
         self._thread.join()
@@ -266,7 +284,7 @@ class Soak:
         made: list[Any] = [PahoTaker("paho", at["east"])]
         if shutil.which("mosquitto_sub"):
             options = ["-V", "5", "-c", "-i", "command", "-x", "4294967295", "-q", "2", "-k", "10"]
-            command = ["mosquitto_sub", "-p", str(at["west"]), *options, "-t", "soak/#", "-v"]
+            command = ["mosquitto_sub", "-p", str(at["west"]), *options, "-t", "soak/#", "-v", "-d"]
             made.append(ProcessTaker("mosquitto_sub", command))
             made[-1].ready.set()
         if self._modules is not None:

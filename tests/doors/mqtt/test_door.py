@@ -26,7 +26,7 @@ from gapless.doors.mqtt.packets import (
 )
 from tests.broker.stage import run, wait_until
 from tests.children import PATIENCE_S
-from tests.doors.mqtt.stage import Peer, place
+from tests.doors.mqtt.stage import QUIET_S, Peer, place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -521,6 +521,30 @@ def test_what_a_member_of_a_group_did_not_answer_goes_to_another(tmp_path: Path)
             await b.subscribe("$share/g/t", qos=1)
             a.cut()
             assert (await b.receive()).payload == b"job"
+
+    run(main())
+
+
+@pytest.mark.parametrize("goes", ["unsubscribe", "disconnect"])
+def test_what_nobody_of_a_group_was_there_for_is_not_delivered_later(
+    tmp_path: Path, goes: str
+) -> None:
+    async def main() -> None:
+        async with place(tmp_path) as stage:
+            a = await stage.join("a")
+            await a.subscribe("$share/g/t", qos=1)
+            if goes == "unsubscribe":
+                await a.unsubscribe("$share/g/t")
+            else:
+                await a.leave()
+                await asyncio.sleep(QUIET_S)  # the door ends the session behind its back
+            c = await stage.join("c")
+            await c.publish("t", b"for nobody")
+            b = await stage.join("b")
+            await b.subscribe("$share/g/t", qos=1)
+            await b.quiet()
+            await c.publish("t", b"for b")
+            assert (await b.receive()).payload == b"for b"
 
     run(main())
 

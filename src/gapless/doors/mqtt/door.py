@@ -49,7 +49,7 @@ from gapless.version import __version__
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from gapless.client.client import Client
     from gapless.client.delivery import Receipt
@@ -468,14 +468,27 @@ class MqttDoor:
                     del self._feeds[key]
             self._spawn(feed.close())
 
-    async def _end_groups(self) -> None:
-        """End the groups of this broker that nobody uses any more."""
-        wanted = {
+    async def end_groups(self, shared: Iterable[TopicSubscription]) -> None:
+        """Sessions have these filters no longer. A broker without others knows whether any has one:
+        if not, the group ends at once, so that what is published now is for nobody. In a network
+        `_end_groups` finds out."""
+        if self._broker.is_alone:
+            names = {group_name(each.group, each.plain, each.where) for each in shared}
+            for name in names - self._wanted_groups():
+                await self.end_subscription(name)
+
+    def _wanted_groups(self) -> set[str]:
+        """The groups that sessions of this door have filters of."""
+        return {
             group_name(each.group, each.plain, each.where)
             for host in self._hosts.values()
             for each in host.session.subscriptions.values()
             if each.group
         }
+
+    async def _end_groups(self) -> None:
+        """End the groups of this broker that nobody uses any more."""
+        wanted = self._wanted_groups()
         for record in self._sessions.records():
             for fields in record["subscriptions"]:
                 each = TopicSubscription(**fields)

@@ -118,6 +118,7 @@ class SharedState(Protocol):
     async def read_claims(self) -> None: ...
     async def feed(self, client: Client, topic: str, condition: str) -> SharedFeed: ...
     async def end_subscription(self, name: str) -> None: ...
+    async def end_groups(self, shared: Iterable[TopicSubscription]) -> None: ...
 
 
 class Host:
@@ -222,6 +223,7 @@ class Host:
             await self._door.journal.write([(table, key, None) for table, key in facts])
         for name in () if is_moved else self._names():
             await self._door.end_subscription(name)
+        await self._door.end_groups(e for e in self.session.subscriptions.values() if e.group)
         self.let_go()
 
     def _names(self) -> list[str]:
@@ -731,6 +733,7 @@ class Host:
             self._leave_feed(name)
             if (member := self._members.pop(name, None)) is not None:
                 await member.end()
+                await self._door.end_groups([member.subscription])
             elif found is not None and found.topic in self._sources:
                 topics[found.topic] = None
         async with self._changing:
