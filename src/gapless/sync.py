@@ -267,6 +267,9 @@ class Subscription(SubscriptionBase["AsyncSubscription"]):
     """A subscription to iterate over; see `gapless.client.subscription`."""
 
     def __iter__(self) -> Iterator[Delivery]:
+        if self._inner.options.acknowledges_each:
+            yield from _drain(self._thread, self._inner)
+            return
         pop = self._inner.pop
         while True:
             while (item := pop()) is not None:
@@ -277,6 +280,8 @@ class Subscription(SubscriptionBase["AsyncSubscription"]):
     def take(self, timeout_s: float | None = None) -> list[Delivery]:
         """All that has come, at least one; empty when the subscription is over. `TimeoutError` when
         nothing comes for `timeout_s`: nothing is lost, take again."""
+        if self._inner.options.acknowledges_each:
+            return self._thread.run(within(self._inner.take(), timeout_s))
         while not (batch := self._inner.pop_all()):
             if not self._thread.run(within(self._inner.wait_ready(), timeout_s)):
                 break

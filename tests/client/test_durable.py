@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import gapless
+import gapless.sync
 from gapless.client.delivery import Gap
 from gapless.client.errors import RefusedError, SubscriptionInterruptedError
 from gapless.core.events import Event
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from gapless.broker.broker import Broker
     from gapless.client.client import Client
+    from gapless.client.delivery import Delivery
     from gapless.client.subscription import Subscription
     from gapless.client.subscription_options import Start
 
@@ -33,8 +36,17 @@ async def publish(client: Client, *numbers: int) -> None:
 
 
 async def numbers(subscription: Subscription, count: int) -> list[object]:
-    found = [await anext(subscription) for _ in range(count)]
-    return [each.attributes["i"] if isinstance(each, Event) else each for each in found]
+    return [number_of(await anext(subscription)) for _ in range(count)]
+
+
+def number_of(item: Delivery) -> object:
+    return item.attributes["i"] if isinstance(item, Event) else item
+
+
+def cancel_timer(subscription: Subscription) -> None:
+    """Acknowledge nothing just because time passes."""
+    assert subscription._timer is not None
+    subscription._timer.cancel()
 
 
 def test_it_counts_while_nobody_is_there_and_goes_on_from_its_token(tmp_path: Path) -> None:
@@ -69,6 +81,64 @@ def test_without_a_token_it_goes_on_from_what_is_acknowledged(tmp_path: Path) ->
             await publish(client, 3)
             async with client.subscribe("t", name="desk", tokens="broker") as subscription:
                 assert await numbers(subscription, 1) == [3], "leaving acknowledged the rest"
+
+    run(main())
+
+
+def test_each_event_is_acknowledged_before_the_next_one_is_handed_out(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            ended = client.subscribe("t", name="desk", tokens="each")
+            await ended.__aenter__()
+            await publish(client, 0, 1, 2, 3)
+            cancel_timer(ended)
+            assert await numbers(ended, 3) == [0, 1, 2]
+            async with (
+                connected(broker) as other,  # takes over: the first one has no time to finish
+                other.subscribe("t", name="desk", tokens="each") as subscription,
+            ):
+                assert await numbers(subscription, 1) == [2], "it was in hand"
+                assert list(map(number_of, await subscription.take())) == [3]
+
+    run(main())
+
+
+def test_a_blocking_client_acknowledges_each_event_too(tmp_path: Path) -> None:
+    def work(address: str) -> None:
+        url = f"gapless://{address}"
+        with gapless.sync.connect(url) as client, gapless.sync.connect(url) as other:
+            first = client.subscribe("t", name="desk", tokens="each")
+            first.__enter__()
+            client.publish_many("t", [({"i": number}, b"") for number in range(4)])
+            cancel_timer(first._inner)
+            iterator = iter(first)
+            assert [number_of(next(iterator)) for _ in range(3)] == [0, 1, 2]
+            with other.subscribe("t", name="desk", tokens="each") as subscription:
+                assert number_of(next(iter(subscription))) == 2, "it was in hand"
+                assert list(map(number_of, subscription.take(5))) == [3]
+            first.close()
+
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker:
+            await asyncio.to_thread(work, broker.address)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [({"name": None}, "no token to keep"), ({"name": "n", "share_by": "k"}, "no tokens to keep")],
+)
+def test_to_acknowledge_each_needs_a_name_and_no_group(
+    tmp_path: Path, options: dict[str, Any], problem: str
+) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            with pytest.raises(gapless.UsageError, match=problem):
+                client.subscribe("t", tokens="each", **options)
+            subscription = client.subscribe("t", tokens="each", name="desk")
+            with pytest.raises(gapless.UsageError, match="do not go together"):
+                gapless.together([subscription])
 
     run(main())
 

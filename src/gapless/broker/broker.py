@@ -48,6 +48,7 @@ from gapless.broker.log_survey import LogSurvey, LookAhead
 from gapless.broker.logs import logger
 from gapless.broker.memory import LinkMemory
 from gapless.broker.migration import migrate
+from gapless.broker.near import NearBrokers
 from gapless.broker.networks import SINGLE, single_network
 from gapless.broker.pump import Pump
 from gapless.broker.quotas import Quotas, owned
@@ -102,8 +103,10 @@ class Broker:
         settings: Settings,
         config: Config | None = None,
         holding: Holding | None = None,
+        near: NearBrokers | None = None,
     ) -> None:
-        """`holding`: the lease under which it runs, if its commits go to a store too."""
+        """`holding`: the lease under which it runs, if its commits go to a store too. `near`: the
+        brokers of this process, which are linked without sockets."""
         if not __debug__:
             raise UsageError("a broker does not run under python -O", "Run it without -O.")
         if name not in network.cell_of:
@@ -131,6 +134,7 @@ class Broker:
         self._limits = config or Config()
         self._is_closed = False
         self._holding = holding
+        self._near = near or NearBrokers()
         self._losses_told = 0
         self._backup: tuple[int, Snapshot] | None = None
         self._backups = 0
@@ -163,6 +167,7 @@ class Broker:
             logger.error(COPIED, extra={"folder": self.folder})
         reader, survey = EventReader(), LogSurvey()
         self._links.reader = reader
+        self._links.near = self._near if self.access is None else NearBrokers()
         node = Node(
             self.name,
             self._network,
@@ -193,6 +198,7 @@ class Broker:
         self._drift = Drift(self._links, asyncio.get_running_loop().time())
         self._watch_lease()
         self._ahead = LookAhead(node.durable.ranges.outlook, survey)
+        self._near.add(self.name, lambda: Link(self._links), self.reload)
         self._dialler = Dialler(self._links)
         try:
             await self.doors.open(self.url, self.access, node)
@@ -442,6 +448,7 @@ class Broker:
         logger.info("draining", extra={"broker": self.name, "writes": self._disk.pending})
         await self.doors.close(at_once=self._failure.done())
         self._links.is_draining = True
+        self._near.discard(self.name)
         for server in self._servers:
             await stop_listening(server)
         (self.folder / LINK_SOCKET).unlink(missing_ok=True)

@@ -193,8 +193,10 @@ class Dialler:
         self._turns[name] = self._turns.get(name, 0) + 1
 
     async def _dial_near(self, name: BrokerName) -> Link | None:
-        """By the Unix socket of a broker with the same data folder. With security brokers prove who
-        they are by TLS."""
+        """In this process, or by the Unix socket of a broker with the same data folder. With
+        security brokers prove who they are by TLS."""
+        if (near := self._links.near.dial(name, lambda: Link(self._links, name))) is not None:
+            return near
         path = self._links.address_book.find_socket(name) if self._context is None else None
         if path is None:
             return None

@@ -28,6 +28,7 @@ from gapless.broker.descriptors import links_max
 from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
 from gapless.broker.memory import LinkMemory
+from gapless.broker.near import NearBrokers
 from gapless.broker.quotas import Quotas, who_is
 from gapless.broker.schedule import Schedule
 from gapless.broker.security.rights import Right, begin_refusal, refusal, visible
@@ -94,6 +95,7 @@ class Links:
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
         self.schedule = Schedule()
         self.reader: EventReader | None = None
+        self.near = NearBrokers()
         digest = 0 if network.joins else network.digest
         self.hello = Hello(sender=name, software=f"gapless {__version__}", network=digest)
         self.neighbours = neighbours_of(name, network)

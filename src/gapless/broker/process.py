@@ -1,4 +1,4 @@
-"""A broker as a process: the event loop, the signals, the logs.
+"""A broker as a process, or several in one: the event loop, the signals, the logs.
 
 Theory of operation
     The first SIGTERM or SIGINT drains the broker, also while it starts; a second one stops the
@@ -31,6 +31,7 @@ from gapless.broker.descriptors import ask_for_more
 from gapless.broker.doors import show_doors
 from gapless.broker.lease import Standby
 from gapless.broker.logs import logger
+from gapless.broker.near import NearBrokers
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.extras import require_extra
 from gapless.node.config import Config
@@ -38,7 +39,7 @@ from gapless.storage.replica.store import StorageFencedError
 from gapless.wire.buffers import keep_buffers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
     from types import FrameType
 
@@ -76,24 +77,27 @@ def run(
     with_parent: bool = False,
     store: StoreOptions | None = None,
     reread: Callable[[], Configuration] | None = None,
+    others: Sequence[BrokerName] = (),
 ) -> None:
-    """Run one broker until a signal stops it; raises what made it fail.
+    """Run a broker, and `others` beside it, until a signal stops them; raises what made one fail,
+    which ends all.
 
-    With `with_parent` it also stops when standard input is closed, as it is when the process
-    that holds its other end is gone, however that came about. With `store` the process stands by
-    until it has the lease there, and again after it has lost it. `reread` reads the files anew that
-    the broker is started with, for a reload.
+    With `with_parent` they also stop when standard input is closed, as it is when the process
+    that holds its other end is gone, however that came about. With `store`, for a single broker,
+    the process stands by until it has the lease there, and again after it has lost it. `reread`
+    reads the files anew that brokers are started with, for a reload.
     """
     require_extra("broker", "a broker")
     logs.set_up(as_json=log_json, level=log_level)
     keep_buffers()
     ask_for_more()
-    lives = Lives(name, Configuration(network, settings, config or Config()), reread)
+    configuration, near = Configuration(network, settings, config or Config()), NearBrokers()
+    lives = [Lives(each, configuration, reread, near) for each in (name, *others)]
     if store is None:
-        run_loop(serve_lives(lives, tell, with_parent=with_parent))
+        run_loop(serve_together(lives, tell, with_parent=with_parent))
     else:
         folder = settings.data / name / "volume"
-        run_loop(serve_by_lease(lives, store, folder, tell, with_parent=with_parent))
+        run_loop(serve_by_lease(lives[0], store, folder, tell, with_parent=with_parent))
 
 
 class Lives:
@@ -104,7 +108,9 @@ class Lives:
         name: BrokerName,
         configuration: Configuration,
         reread: Callable[[], Configuration] | None,
+        near: NearBrokers,
     ) -> None:
+        self.near = near
         self._name = name
         self._configuration = configuration
         self._before: Configuration | None = None
@@ -112,7 +118,7 @@ class Lives:
 
     def make(self, holding: Holding | None = None) -> Broker:
         now = self._configuration
-        broker = Broker(self._name, now.network, now.settings, now.limits, holding)
+        broker = Broker(self._name, now.network, now.settings, now.limits, holding, self.near)
         broker.reread = self._reread
         return broker
 
@@ -132,15 +138,28 @@ class Lives:
         return True
 
 
-async def serve_lives(
-    lives: Lives, tell: Callable[[str], None], *, with_parent: bool = False
+async def serve_together(
+    all_lives: Sequence[Lives], tell: Callable[[str], None], *, with_parent: bool = False
 ) -> None:
-    """Serve until a signal comes, over reloads."""
+    """Serve several brokers in one loop until a signal comes; if one fails, all stop."""
     stop = asyncio.Event()
+    Signals(stop, all_lives[0].near.reload).listen()
+    try:
+        async with asyncio.TaskGroup() as group:
+            for lives in all_lives:
+                group.create_task(serve_lives(lives, tell, stop, with_parent=with_parent))
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+
+
+async def serve_lives(
+    lives: Lives, tell: Callable[[str], None], stop: asyncio.Event, *, with_parent: bool = False
+) -> None:
+    """Serve until `stop` is set, over reloads."""
     while True:
         broker = lives.make()
         try:
-            await serve(broker, tell, with_parent=with_parent, stop=stop)
+            await serve(broker, tell, stop, with_parent=with_parent)
         except (UsageError, StorageError) as error:
             if broker.is_served or not lives.go_back(error):
                 raise
@@ -162,13 +181,11 @@ def run_loop(main: Coroutine[object, object, None]) -> None:
 async def serve(
     broker: Broker,
     tell: Callable[[str], None],
+    stop: asyncio.Event,
     *,
     with_parent: bool = False,
-    stop: asyncio.Event | None = None,
 ) -> None:
-    """Start, tell that it is ready, wait for a signal or a failure, or for `stop`; drain."""
-    stop = stop or asyncio.Event()
-    Signals(stop, broker.reload).listen()
+    """Start, tell that it is ready, wait for a failure or for `stop`; drain."""
     async with broker:
         collect_rarely()
         if with_parent:
@@ -208,9 +225,10 @@ async def serve_by_lease(
     """Stand by, serve under the lease, and stand by again if that is lost, until a signal comes."""
     while (holding := await stand_by(store, folder, tell, with_parent=with_parent)) is not None:
         broker, stop = lives.make(holding), asyncio.Event()
+        Signals(stop, broker.reload).listen()
         leaving = asyncio.create_task(leave_when_asked(holding, stop))
         try:
-            await serve(broker, tell, with_parent=with_parent, stop=stop)
+            await serve(broker, tell, stop, with_parent=with_parent)
             if lives.go_on(broker):
                 continue
             if not leaving.done():

@@ -27,6 +27,7 @@ from gapless.cli.serve import (
     none_or,
     store_options,
 )
+from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from gapless.broker.lease import StoreOptions
@@ -53,9 +54,12 @@ Listen = Annotated[
 
 def broker(
     network: NetworkFile,
-    name: Annotated[
-        str | None,
-        typer.Argument(help="The broker of the file to run; leave it out where there is no file."),
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="The broker of the file to run, or several; leave it out where there is no file.",
+        ),
     ] = None,
     join: Join = None,
     listen: Listen = None,
@@ -78,11 +82,12 @@ def broker(
     log_json: LogJson = False,
     log_level: LogLevel = "info",
 ) -> None:
-    """Run one broker of a network: start each on its machine with the same file.
+    """Run one broker of a network, or several: start each on its machine with the same file.
 
     \b
     gapless broker NETWORK.toml east                      one of the file
     gapless broker NETWORK.toml east --listen HOST:PORT   a standby of it, if it has a store
+    gapless broker NETWORK.toml east west                 both in one process
     gapless broker edge-9 --join 10.0.0.7:7117            another one, while the network runs
     gapless broker NETWORK.toml edge-9 --join HOST:PORT   the same, with the file's [security]
 
@@ -110,11 +115,25 @@ def broker(
         security_folder=network.parent,
         join=join,
     )
-    own, described = which(network, name, join, listen)
-    reread = rereader(lambda: which(network, name, join, listen)[1], settings, limits, config)
-    begin = partial(run, log_json=log_json, log_level=log_level, with_parent=with_parent)
-    store = own_store(own, described, listen)
-    begin(own, described, settings, config=node, store=store, reread=reread)
+    begin = partial(run, config=node, log_json=log_json, log_level=log_level)
+    find = partial(which, network, names or [], join, listen)
+    reread = rereader(lambda: find()[1], settings, limits, config)
+    (first, *others), described = find()
+    store = shared_store([first, *others], described, listen)
+    begin = partial(begin, with_parent=with_parent, store=store, reread=reread)
+    begin(first, described, settings, others=others)
+
+
+def shared_store(
+    names: list[BrokerName], network: Network, listen: str | None
+) -> StoreOptions | None:
+    """The store of the process's broker, if it has one; then the process has no other broker."""
+    stores = [own_store(each, network, listen) for each in names]
+    if len(names) > 1 and any(stores):
+        raise UsageError(
+            "a broker with a store has a process of its own", "Run the others in another one."
+        )
+    return stores[0]
 
 
 def own_store(own: BrokerName, network: Network, listen: str | None) -> StoreOptions | None:
@@ -128,19 +147,21 @@ def own_store(own: BrokerName, network: Network, listen: str | None) -> StoreOpt
 
 
 def which(
-    network: Path, name: str | None, join: str | None, listen: str | None
-) -> tuple[BrokerName, Network]:
-    """The broker that is meant, and its network. A broker that joins needs no network file."""
+    network: Path, names: list[str], join: str | None, listen: str | None
+) -> tuple[list[BrokerName], Network]:
+    """The brokers that are meant, and their network. A broker that joins needs no network file."""
     from gapless.broker.addresses import parse_address
     from gapless.broker.networks import joining_network, read_network
-    from gapless.core.errors import UsageError
     from gapless.core.identity import BrokerName
 
+    if len(set(names)) > 1 and (join is not None or listen is not None):
+        raise UsageError("--join and --listen are for one broker", "Give one name.")
     if join is not None:
         parse_address(join)  # a typing error is reported, not dialled for ever
-        if name is None:
-            return BrokerName(str(network)), joining_network(str(network), listen=listen)
-        return BrokerName(name), joining_network(name, read_network(network).security, listen)
-    if name is None:
+        if not names:
+            return [BrokerName(str(network))], joining_network(str(network), listen=listen)
+        security = read_network(network).security
+        return [BrokerName(names[0])], joining_network(names[0], security, listen)
+    if not names:
         raise UsageError("which broker of the network?", "Give its name after the network file.")
-    return BrokerName(name), read_network(network)
+    return list(map(BrokerName, dict.fromkeys(names))), read_network(network)

@@ -57,11 +57,13 @@ class Restarts:
 
 @dataclass
 class BrokerProcess:
-    """One broker's process, over its restarts."""
+    """The process of a broker, or of several, over its restarts."""
 
     name: str
     command: list[str]
     log: Path
+    others: Sequence[Path] = ()
+    """Folders of further brokers in the process; the log is in that of the first."""
     process: subprocess.Popen[bytes] | None = None
     started_s: float = 0.0
     due_s: float | None = 0.0  # None: it is not started again
@@ -118,8 +120,10 @@ class BrokerProcess:
         from gapless.broker.addresses import read_addresses
         from gapless.broker.doors import show_doors
 
-        told = read_addresses(self.log.parent) if not self.is_ready else {}
-        if told.get("process") != str(number):
+        if self.is_ready:
+            return ""
+        told, *others = (read_addresses(folder) for _, folder in self.brokers())
+        if any(each.get("process") != str(number) for each in (told, *others)):
             return ""
         self.is_ready = True
         if told.get("state"):
@@ -127,8 +131,17 @@ class BrokerProcess:
             is_news, self.state = self.state != told["state"], told["state"]
             return f"{self.name} {self.state}" if is_news else ""
         self.state = ""
-        doors = show_doors(told, is_secure=told["url"].startswith("gapless+tls"))
-        return f"{self.name} is ready at {told['url']}{doors}"
+        lines = []
+        for (name, _), each in zip(self.brokers(), (told, *others), strict=True):
+            doors = show_doors(each, is_secure=each["url"].startswith("gapless+tls"))
+            lines.append(f"{name} is ready at {each['url']}{doors}")
+        return "\n".join(lines)
+
+    def brokers(self) -> list[tuple[str, Path]]:
+        """What each broker of the process is called, and its folder."""
+        if not self.others:
+            return [(self.name, self.log.parent)]
+        return [(folder.name, folder) for folder in (self.log.parent, *self.others)]
 
     @property
     def has_given_up(self) -> bool:

@@ -69,8 +69,9 @@ def up(
 ) -> None:
     """Run every broker of a network on this machine; restart a broker that crashes.
 
-    Each broker uses one core, so this is also the way to use several cores. Ctrl-C stops all
-    brokers in order. With security, give --ca and --access-token to see their statistics.
+    Each broker is a process and uses one core, so this is also the way to use several cores.
+    Brokers with the same `process = "left"` in the file share one. Ctrl-C stops all brokers in
+    order. With security, give --ca and --access-token to see their statistics.
 
     \b
     [[cell]]
@@ -114,6 +115,15 @@ def up(
         raise typer.Exit(1)
 
 
+def by_process(brokers: Sequence[BrokerEntry]) -> list[list[str]]:
+    """Names of the brokers that run in each process, in the order of the file."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for each in brokers:
+        key = (each.process, "" if each.process else each.name)
+        found.setdefault(key, []).append(each.name)
+    return list(found.values())
+
+
 def standbys_of(broker: BrokerEntry, command: list[str], data: Path) -> list[BrokerProcess]:
     """A process for each address where a standby of the broker is to listen."""
     from gapless.cli.where import STANDBYS
@@ -148,9 +158,11 @@ class Crew:
         brokers = [each for cell in file.cells for each in cell.brokers]
         wanted: list[BrokerProcess] = []
         chosen = [each for each in brokers if not self._only or each.name in self._only]
-        for each in chosen:
-            log = self._data / each.name / "log"
-            wanted.append(BrokerProcess(each.name, [*self._command, each.name], log))
+        for names in by_process(chosen):
+            folders = [self._data / name for name in names]
+            command = [*self._command, *names]
+            shown = ", ".join(names)
+            wanted.append(BrokerProcess(shown, command, folders[0] / "log", folders[1:]))
         for each in chosen:
             wanted += standbys_of(each, self._command, self._data)
         known = {each.name: each for each in self.children}
@@ -225,11 +237,13 @@ def table(children: list[BrokerProcess]) -> Table:
     from gapless.cli.where import admin_of
 
     found: Found = {}
+    restarts: dict[str, int] = {}
     for child in children:
-        address = admin_of(read_addresses(child.log.parent))
-        try:
-            found[child.name] = ask(address) if address and child.process else child.state or None
-        except UsageError:  # we may not look: give --ca and --access-token
-            found[child.name] = "not shown"
-    restarts = {child.name: max(0, child.restarts) for child in children}
+        for name, folder in child.brokers():
+            address = admin_of(read_addresses(folder))
+            try:
+                found[name] = ask(address) if address and child.process else child.state or None
+            except UsageError:  # we may not look: give --ca and --access-token
+                found[name] = "not shown"
+            restarts[name] = max(0, child.restarts)
     return brokers_table(found, restarts)

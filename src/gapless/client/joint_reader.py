@@ -13,7 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, Self, cast
 
 from gapless.client.shared_backlog import SharedBacklog
-from gapless.core.errors import GaplessError
+from gapless.core.errors import GaplessError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -30,6 +30,11 @@ class JointReader:
 
     def __init__(self, subscriptions: Iterable[Subscription]) -> None:
         self._ready: dict[Subscription, None] = dict.fromkeys(subscriptions)
+        if any(each.options.acknowledges_each for each in self._ready):
+            raise UsageError(
+                'tokens="each" and together do not go together: it hands out many events at once',
+                'Use tokens="broker", or a task for each subscription.',
+            )
         self._open = set(self._ready)
         self._inboxes: list[ChannelInbox] = []  # whose shared backlogs are ours
         self._error: GaplessError | None = None

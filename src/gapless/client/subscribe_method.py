@@ -12,8 +12,13 @@ from gapless.client.subscription_options import check_group, check_options
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from gapless.client.subscription_options import Interruption, Start, SubscriptionOptions
-    from gapless.core.client_messages import Order, TokenKeeper
+    from gapless.client.subscription_options import (
+        Acknowledging,
+        Interruption,
+        Start,
+        SubscriptionOptions,
+    )
+    from gapless.core.client_messages import Order
 
 SubscriptionT = TypeVar("SubscriptionT")
 GroupT = TypeVar("GroupT")
@@ -31,7 +36,7 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT]):
         name: str | None = None,
         order: Order = "publisher",
         start: Start = "latest",
-        tokens: TokenKeeper = "client",
+        tokens: Acknowledging = "client",
         interruption: Interruption = "raise",
         silence: bool = False,
     ) -> SubscriptionT: ...
@@ -58,7 +63,7 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT]):
         name: str | None = None,
         order: Order = "publisher",
         start: Start = "latest",
-        tokens: TokenKeeper = "client",
+        tokens: Acknowledging = "client",
         interruption: Interruption = "raise",
         silence: bool = False,
         share_by: str | None = None,
@@ -71,7 +76,8 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT]):
         With a `name` it is durable: it counts while nobody is connected, until `unsubscribe`. The
         first time it starts at `start`. Later it goes on from `start` if that is a token, and
         otherwise from what is acknowledged. `tokens="broker"`: what the application has finished is
-        acknowledged by itself. Without a name it starts now and ends with its connection;
+        acknowledged by itself, several times a second; `tokens="each"`: each event is, before the
+        next one is handed out. Without a name it starts now and ends with its connection;
         `interruption` says what happens then: "raise" a `SubscriptionInterruptedError`, or go on
         after a `Gap` ("gap").
 

@@ -10,7 +10,9 @@ Theory of operation
     the application does not notice. If the process ends, all that was not taken comes again to the
     client that shows the token. At another broker it goes on from what is acknowledged, for the new
     broker knows nothing else; what was taken beyond that comes again and is dropped (`home`).
-    Where the broker keeps the token, what the application has finished is acknowledged by itself.
+    Where the broker keeps the token, what the application has finished is acknowledged by itself:
+    from time to time, or (`acknowledges_each`) each event when the application asks for the next
+    one, which it gets when that is durable.
     Subscriptions that are read together (`joint_reader`) may share a backlog. One may join when it
     is live, lags nowhere, has an idle backlog, and gets nothing any more that it has received
     before; from then on its position is that of the shared backlog. It leaves before anything
@@ -87,6 +89,7 @@ class Subscription(BaseSubscription):
         self._sent_token = Token()  # acknowledged on this connection
         self._changes: set[asyncio.Future[Message | GaplessError]] = set()  # of acknowledgements
         self._timer: asyncio.TimerHandle | None = None
+        self._is_unacknowledged = False  # was something handed out that is to be acknowledged?
 
     # --- for applications ------------------------------------------------------------------------
 
@@ -98,9 +101,11 @@ class Subscription(BaseSubscription):
         return self._backlog.token(self._shared.taken((self.topic, self.order)))
 
     async def __anext__(self) -> Delivery:
+        await self._acknowledge_last()
         while True:
             item = self._backlog.pop()
             if item is not None:
+                self._is_unacknowledged = True
                 return item
             if not await self.wait_ready():
                 raise StopAsyncIteration
@@ -134,8 +139,10 @@ class Subscription(BaseSubscription):
 
     async def take(self) -> list[Delivery]:
         """All that has come, at least one; empty when the subscription is over."""
+        await self._acknowledge_last()
         while not (batch := self.pop_all()) and await self.wait_ready():
             ...
+        self._is_unacknowledged = True
         return batch
 
     async def batches(self) -> AsyncIterator[list[Delivery]]:
@@ -150,7 +157,9 @@ class Subscription(BaseSubscription):
         it, stands between the batches by itself."""
         self._backlog.events_max = ARROW_EVENTS_MAX
         while True:
+            await self._acknowledge_last()
             taken = self._backlog.pop_encoded()
+            self._is_unacknowledged = bool(taken)
             for item in as_batches(taken):
                 yield item
             if not taken and not await self.wait_ready():
@@ -260,6 +269,12 @@ class Subscription(BaseSubscription):
         self._wake()
 
     # --- acknowledging ---------------------------------------------------------------------------
+
+    async def _acknowledge_last(self) -> None:
+        """Where each event is acknowledged alone: what was handed out last is finished now."""
+        if self.options.acknowledges_each and self._is_unacknowledged:
+            await self.acknowledge()
+            self._is_unacknowledged = False
 
     async def _acknowledge(self, token: Token) -> bool:
         """Acknowledge once. False: the connection broke, or the broker cannot yet: do it again."""

@@ -20,6 +20,8 @@ Start = str | Token | datetime
 """`"latest"`, `"earliest"`, a token or its JSON text, or a time with its zone."""
 
 Interruption = Literal["raise", "gap"]
+Acknowledging = Literal[TokenKeeper, "each"]
+"""Where the token is kept; `"each"`: at the broker, where each event is acknowledged alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,7 @@ class SubscriptionOptions:
     earliest: bool = False
     instant: int | None = None  # microseconds
     tokens: TokenKeeper = "client"
+    acknowledges_each: bool = False  # before the next one is handed out
     resumes: bool = False  # anonymous: goes on after a lost connection, with a gap
     silence: bool = False
     share: Sharing | None = None  # of a group
@@ -63,6 +66,8 @@ def check_group(
         )
     if attempts_max is None and dead_letters is not None:
         raise UsageError("dead letters need attempts_max", "Say after how many attempts.")
+    if options.acknowledges_each:
+        raise UsageError("a group has no tokens to keep", "Leave tokens out: finish each event.")
     share = Sharing(arguments.name("share_by", share_by))
     if attempts_max is not None:
         most = arguments.count("attempts_max", attempts_max, 1)
@@ -78,14 +83,14 @@ def check_options(
     name: str | None,
     order: Order,
     start: Start,
-    tokens: TokenKeeper,
+    tokens: Acknowledging,
     interruption: Interruption,
     silence: bool,
 ) -> SubscriptionOptions:
     """The options as given; `UsageError` if they contradict each other."""
     choices: Mapping[str, tuple[object, tuple[object, ...]]] = {
         "order": (order, get_args(Order)),
-        "tokens": (tokens, get_args(TokenKeeper)),
+        "tokens": (tokens, ("client", "broker", "each")),
         "interruption": (interruption, get_args(Interruption)),
     }
     for what, (given, known) in choices.items():
@@ -106,7 +111,8 @@ def check_options(
         token=token,
         earliest=earliest,
         instant=instant,
-        tokens=tokens,
+        tokens="broker" if tokens == "each" else tokens,
+        acknowledges_each=tokens == "each",
         resumes=interruption == "gap",
         silence=silence,
     )

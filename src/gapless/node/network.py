@@ -35,7 +35,7 @@ from gapless.core.ticks import PUBEND_COUNT_MAX
 from gapless.core.topic_messages import SERVICES, Service
 
 DEFAULT_LISTEN = "127.0.0.1:7117"
-OPTIONAL_TEXTS = ("advertise", "http", "mqtt", "mqtt_ws", "store")
+OPTIONAL_TEXTS = ("advertise", "http", "mqtt", "mqtt_ws", "store", "process")
 NAME_BYTES_MAX = 200
 FieldT = TypeVar("FieldT")
 
@@ -55,6 +55,8 @@ class BrokerEntry:
     """Where its MQTT door listens, and where over WebSocket, if it has one."""
     store: str | None = None
     """The database that has its commits too, if that is not the network's; empty: none."""
+    process: str = ""
+    """`gapless up` runs brokers with the same text here in one process; empty: each in its own."""
     standbys: tuple[str, ...] = ()
     """Where others reach the processes that stand by for it, once one of them has its name."""
 
