@@ -79,7 +79,7 @@ def archive(
     gapless pipeline archive trades lake --follow --every 60
     gapless pipeline archive trades lake --slice-seconds 600 --master local[*]
     gapless pipeline archive trades lake --stream --follow --every 5
-    gapless pipeline archive trades table --format delta
+    gapless pipeline archive trades table --format delta --master local[*]
 
     Files are in lake/TOPIC/data, by date and hour, with one column for each attribute. A named
     subscription holds the log until the files are on stable storage. Run it again, also after a
@@ -90,9 +90,9 @@ def archive(
 
     if every is not None and not follow:
         raise UsageError("--every is for --follow", "Give both, or leave it out.")
-    if table_format is not TableFormat.lake and (stream or master):
-        problem = f"--format {table_format.value} is done in this process"
-        raise UsageError(problem, "Leave out --stream and --master.")
+    if table_format is not TableFormat.lake and stream:
+        problem = f"--stream makes a lake, not a table of {table_format.value}"
+        raise UsageError(problem, "Leave out --stream; --master spreads the work over Spark.")
     every, watch = every or EVERY_S, Stopwatch()
     limits = ArchiveLimits(file_mb << 20, slice_seconds * 1_000_000)
     with ExitStack() as stack:
@@ -146,12 +146,21 @@ class Job:
             move(self._log, self._lake, tell=self._tell, **options)  # type: ignore[arg-type]
 
     def _once_into_table(self) -> None:
-        from gapless.pipelines.table_archive import DeltaEvents, IcebergEvents, archive_table
+        from gapless.pipelines.spark_tasks import run_locally
+        from gapless.pipelines.table_archive import (
+            DeltaEvents,
+            IcebergEvents,
+            archive_table,
+            archive_table_by,
+        )
 
         is_delta = self._table_format is TableFormat.delta
         table = (DeltaEvents if is_delta else IcebergEvents)(self._lake, self._log.topic)
         name = self._name or f"archive-{self._log.topic}-{self._table_format.value}"
-        archive_table(self._log, table, name, self._tell_table)
+        if self._run is run_locally:
+            archive_table(self._log, table, name, self._tell_table)
+        else:
+            archive_table_by(self._run, self._log, table, name, self._limits, self._tell_table)
 
     def _tell_table(self, progress: TableProgress) -> None:
         self.token, self.events = dict(progress.token), self.events + progress.events

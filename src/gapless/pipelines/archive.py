@@ -103,6 +103,10 @@ class Round:
     covered: dict[str, Coverage]
     is_last: bool
 
+    @property
+    def ticks(self) -> dict[str, int]:
+        return {pubend: covered.end for pubend, covered in self.covered.items()}
+
 
 def archive(
     log: TopicLog,
@@ -127,7 +131,7 @@ def archive(
             before = lake.manifest()
             plan = plan_round(client, log, before, ends, limits)
             task = FileTask(lake.folder, writer.unfinished, before.schema, limits.file_bytes_max)
-            results, schema = agree(task, partial(_write_slices, log, run), plan.slices)
+            results, schema = write_slices(log, run, task, plan.slices)
             manifest, moves = settle(lake, replace(before, schema=schema), plan.covered, results)
             events = sum(each.events for each in results)
             tell(ArchiveProgress("written", events, len(moves), manifest))
@@ -220,10 +224,15 @@ def write_slice(log: TopicLog, task: FileTask, part: LogSlice) -> WriteResult:
     return files.close()
 
 
-def _write_slices(
+def write_slices(
     log: TopicLog, run: SliceRunner, task: FileTask, slices: Sequence[LogSlice]
-) -> list[WriteResult]:
-    return run(partial(write_slice, log, task), slices) if slices else []
+) -> tuple[list[WriteResult], LakeSchema]:
+    """What workers have made of all slices, and a schema for it."""
+
+    def write(task: FileTask, slices: Sequence[LogSlice]) -> list[WriteResult]:
+        return run(partial(write_slice, log, task), slices) if slices else []
+
+    return agree(task, write, slices)
 
 
 def agree(

@@ -94,9 +94,14 @@ class Lake:
 
     def place(self, tick: int, commit: int) -> str:
         """A new name for a file that begins with this tick, below the folder."""
-        hour = datetime.fromtimestamp((tick >> PUBEND_BITS) / 1_000_000, UTC)
+        hour = published(tick)
         partition = f"{DATE}={hour:%Y-%m-%d}/{HOUR}={hour.hour}"
         return f"{DATA}/{partition}/{tick:019d}-{commit:08d}-{uuid4().hex[:8]}.parquet"
+
+
+def published(tick: int) -> datetime:
+    """When the event of this tick was published."""
+    return datetime.fromtimestamp((tick >> PUBEND_BITS) / 1_000_000, UTC)
 
 
 def folder_name(name: str) -> str:

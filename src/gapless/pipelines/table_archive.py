@@ -7,40 +7,53 @@ Theory of operation
     snapshot. The archive begins where the table's position is. So a killed archive goes on, a
     repeated one changes nothing, and a commit by others (compaction, deletion) does not disturb it.
     Of two archives at once one fails: both libraries refuse a commit whose base has changed.
+    Rows come in one of two ways. In this process the library writes the files of each commit, on
+    whatever storage it knows. With workers of Spark, each worker writes files of its slices of the
+    log, as for a lake (`archive.write_slices`), into a folder that all see, and a commit adds them.
+    What a killed run has written is in no commit: `VACUUM` and `remove_orphan_files` remove it.
     What the table has is acknowledged to the named subscription, which holds the log until then.
 
 Invariants
     I1  acknowledged <= the table's position
-    I2  a commit's position is that behind its last event, of one pubend
+    I2  a commit's position is behind its last event of each pubend, and before the next one
 
-The libraries write the files, and compact and expire them. The local engine is this process;
-`deltalake` and `pyiceberg` are imported when a table is opened.
+The libraries compact and expire the files. `deltalake` and `pyiceberg` are imported when a table is
+opened.
 """
 
 from __future__ import annotations
 
 import json
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from gapless.client.delivery import Gap
+from gapless.core.errors import UsageError
 from gapless.core.extras import missing_extra
 from gapless.core.token import Token
-from gapless.pipelines.archive import hold
+from gapless.pipelines.archive import hold, plan_round, write_slices
+from gapless.pipelines.lake import published
+from gapless.pipelines.lake_files import FileTask
 from gapless.pipelines.lake_schema import (
     ATTRIBUTE,
     DATE,
     LakeSchema,
     to_lake,
 )
+from gapless.pipelines.manifest import Coverage, Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from gapless.pipelines.archive import ArchiveLimits, SliceRunner
+    from gapless.pipelines.lake_files import NewFile
     from gapless.pipelines.topic_log import TopicLog
 
 COMMIT_BYTES = 64 << 20
@@ -75,6 +88,12 @@ class EventTable(Protocol):
     def append(self, rows: Any, state: TableState, pubend: str) -> None:
         """Commit the rows with the position of their pubend, or nothing."""
 
+    def data_folder(self) -> Path:
+        """Where workers write files that are to be added."""
+
+    def add(self, files: Sequence[NewFile], state: TableState, pubends: Collection[str]) -> None:
+        """Commit files of that folder with the positions of these pubends, or nothing."""
+
 
 class DeltaEvents:
     """A Delta table in a folder."""
@@ -100,23 +119,70 @@ class DeltaEvents:
         return TableState(ticks, LakeSchema(columns))
 
     def append(self, rows: Any, state: TableState, pubend: str) -> None:
-        from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-
         dates = pc.cast(rows.column("published").cast(pa.timestamp("us")), pa.date32())
-        application = Transaction(self._application(pubend), state.ticks[pubend])
-        properties = CommitProperties(
-            custom_metadata={TOKEN: json.dumps(state.ticks)}, app_transactions=[application]
-        )
-        dated = rows.append_column(DATE, dates)
+        self._write(rows.append_column(DATE, dates), self._properties(state, [pubend]))
+
+    def _write(self, rows: Any, properties: Any = None) -> None:
+        from deltalake import DeltaTable, write_deltalake
+
         if self._table is None:
-            self._table = DeltaTable.create(self._path, dated.schema, partition_by=[DATE])
+            self._table = DeltaTable.create(self._path, rows.schema, partition_by=[DATE])
         write_deltalake(
             self._table,  # this version of it: a commit in between with our position is refused
-            dated,
+            rows,
             mode="append",
             schema_mode="merge",
             partition_by=[DATE],
             commit_properties=properties,
+        )
+
+    def data_folder(self) -> Path:
+        folder = Path(self._path).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def add(self, files: Sequence[NewFile], state: TableState, pubends: Collection[str]) -> None:
+        from deltalake.transaction import AddAction
+
+        schema = _schema_of(files, self.data_folder()).append(pa.field(DATE, pa.date32()))
+        known = self._table.schema().fields if self._table is not None else ()
+        if set(schema.names) - {each.name for each in known}:
+            self._write(schema.empty_table())  # new columns, in a commit without rows
+        actions = [
+            AddAction(
+                path=file.name,
+                size=file.bytes,
+                partition_values={DATE: published(file.start).date().isoformat()},
+                modification_time=int(time.time() * 1000),
+                data_change=True,
+                stats=json.dumps(
+                    {
+                        "numRecords": file.rows,
+                        "minValues": {"tick": file.start},
+                        "maxValues": {"tick": file.end - 1},
+                        "nullCount": {"tick": 0},
+                    }
+                ),
+            )
+            for file in files
+        ]
+        self._table.create_write_transaction(
+            actions,
+            "append",
+            self._table.schema(),
+            [DATE],
+            commit_properties=self._properties(state, pubends),
+        )
+        self._table.update_incremental()
+
+    def _properties(self, state: TableState, pubends: Collection[str]) -> Any:
+        from deltalake import CommitProperties, Transaction
+
+        return CommitProperties(
+            custom_metadata={TOKEN: json.dumps(state.ticks)},
+            app_transactions=[
+                Transaction(self._application(each), state.ticks[each]) for each in pubends
+            ],
         )
 
     def _application(self, pubend: str) -> str:
@@ -138,11 +204,13 @@ class IcebergEvents:
 
     def __init__(self, path: str | Path, topic: str, catalog: Any = None) -> None:
         _need("pyiceberg")
+        self._folder: Path | None = None
         if catalog is None:
             from pyiceberg.catalog.sql import SqlCatalog
 
             folder = Path(path).absolute()
             folder.mkdir(parents=True, exist_ok=True)
+            self._folder = folder
             uri = f"sqlite:///{folder / 'catalog.db'}"
             catalog = SqlCatalog(NAMESPACE, uri=uri, warehouse=folder.as_uri())
         self._catalog, self._name = catalog, (NAMESPACE, topic)
@@ -157,20 +225,46 @@ class IcebergEvents:
         return TableState(json.loads(properties.get(TOKEN, "{}")), schema)
 
     def append(self, rows: Any, state: TableState, pubend: str) -> None:
+        del pubend
+        with self._transaction(rows.schema, state) as transaction:
+            transaction.append(rows, snapshot_properties={TOKEN: json.dumps(state.ticks)})
+
+    @contextmanager
+    def _transaction(self, schema: pa.Schema, state: TableState) -> Iterator[Any]:
+        """A commit of a table that has these columns, and the state."""
         from pyiceberg.transforms import HourTransform
 
-        del pubend
         self._catalog.create_namespace_if_not_exists(NAMESPACE)
         if not self._catalog.table_exists(self._name):
-            new = self._catalog.create_table(self._name, schema=rows.schema)
+            new = self._catalog.create_table(self._name, schema=schema)
             with new.update_spec() as spec:
                 spec.add_field("published", HourTransform(), "published_hour")
         properties = {TOKEN: json.dumps(state.ticks), COLUMNS: json.dumps(state.schema.columns)}
         with self._catalog.load_table(self._name).transaction() as transaction:
             with transaction.update_schema() as update:
-                update.union_by_name(rows.schema)
+                update.union_by_name(schema)
             transaction.set_properties(properties)
-            transaction.append(rows, snapshot_properties={TOKEN: properties[TOKEN]})
+            yield transaction
+
+    def data_folder(self) -> Path:
+        if self._folder is None:
+            raise UsageError(
+                "workers add files to tables of the local catalog only",
+                "Leave Spark out: then the catalog's own storage is written.",
+            )
+        folder = self._folder.joinpath(*self._name, "data")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def add(self, files: Sequence[NewFile], state: TableState, pubends: Collection[str]) -> None:
+        del pubends
+        folder = self.data_folder()
+        with self._transaction(_schema_of(files, folder), state) as transaction:
+            transaction.add_files(
+                [(folder / file.name).as_uri() for file in files],
+                snapshot_properties={TOKEN: json.dumps(state.ticks)},
+                check_duplicate_files=False,  # each has a name that no other attempt has
+            )
 
 
 def _need(library: str) -> None:
@@ -212,6 +306,47 @@ def archive_table(
                 total += _tell(tell, batches, lost, state)
         hold(client, log.topic, name, Token(state.ticks))
     return total
+
+
+def archive_table_by(
+    run: SliceRunner,
+    log: TopicLog,
+    table: EventTable,
+    name: str,
+    limits: ArchiveLimits,
+    tell: Callable[[TableProgress], None] = lambda _: None,
+) -> int:
+    """As `archive_table`, by workers that write files where all of them see the table's folder."""
+    total, is_last, folder = 0, False, table.data_folder()
+    with log.connect() as client:
+        positions = client.positions(log.topic)
+        ends = {pubend: end for pubend, (_, end) in positions.items()}
+        state = table.state(positions)
+        hold(client, log.topic, name, Token(state.ticks))
+        while not is_last:
+            before = {pubend: Coverage(at, at) for pubend, at in state.ticks.items()}
+            manifest = Manifest(log.topic, schema=state.schema, pubends=before)
+            plan = plan_round(client, log, manifest, ends, limits)
+            task = FileTask(folder, folder, state.schema, limits.file_bytes_max)
+            results, schema = write_slices(log, run, task, plan.slices)
+            files = [file for result in results for file in result.files]
+            if files:
+                state = TableState({**state.ticks, **plan.ticks}, schema)
+                table.add(files, state, plan.ticks)
+                lost = {each for covered in plan.covered.values() for each in covered.lost}
+                lost.update(each for result in results for each in result.lost)
+                events = sum(result.events for result in results)
+                tell(TableProgress(events, tuple(sorted(lost)), Token(state.ticks)))
+                hold(client, log.topic, name, Token(state.ticks))
+                total += events
+            is_last = plan.is_last or not files
+    return total
+
+
+def _schema_of(files: Sequence[NewFile], folder: Path) -> pa.Schema:
+    """Of a table that takes all of these files."""
+    found = pa.unify_schemas([pq.read_schema(folder / file.name) for file in files])
+    return pa.schema([each.with_nullable(True) for each in found])
 
 
 def _commit(table: EventTable, state: TableState, pubend: str, batches: list[Any]) -> TableState:
