@@ -15,6 +15,7 @@ from gapless.client.channel import Subscriber
 from gapless.client.client import Client
 from gapless.client.event_loop import LoopThread
 from gapless.client.joint_reader import JointReader
+from gapless.client.joint_subscription import JointSubscription
 from gapless.client.publisher import Publisher
 from gapless.client.subscription import Subscription
 from gapless.client.transaction import Stager, Transaction
@@ -158,6 +159,7 @@ TWINS: list[tuple[type, type]] = [
     (sync.Stager, Stager),
     (sync.Transaction, Transaction),
     (sync.JointReader, JointReader),
+    (sync.JointSubscription, JointSubscription),
 ]
 
 
@@ -178,7 +180,9 @@ INTERNAL = {  # what other parts of the library call; not for applications
     "Subscription": {
         *(name for name in vars(Subscriber) if not name.startswith("_")),
         *("inbox", "join_shared", "leave_shared", "pop", "pop_all", "take_available", "wait_ready"),
+        *("advance", "tell_consumed"),
     },
+    "JointSubscription": {"pop", "pop_all", "wait_ready"},
     "Stager": {"forget"},
 }
 

@@ -20,6 +20,7 @@ from gapless.client.errors import LinkError
 from gapless.client.event_loop import LoopThread, chunks
 from gapless.client.group_subscription import GroupSubscription as AsyncGroupSubscription
 from gapless.client.joint_reader import JointReader as AsyncJointReader
+from gapless.client.joint_subscription import JointSubscription as AsyncJointSubscription
 from gapless.client.publisher import Publisher as AsyncPublisher
 from gapless.client.subscribe_method import SubscribeMethod
 from gapless.client.subscription import Subscription as AsyncSubscription
@@ -54,7 +55,10 @@ Result = TypeVar("Result")
 Class = TypeVar("Class", bound=type)
 Inner = TypeVar("Inner", bound=AbstractAsyncContextManager[Any, None])
 InnerSender = TypeVar("InnerSender", bound="AsyncPublisher | AsyncTransaction")  # or a stager
-InnerSubscription = TypeVar("InnerSubscription", AsyncSubscription, AsyncGroupSubscription)
+InnerSubscription = TypeVar(
+    "InnerSubscription", AsyncSubscription, AsyncGroupSubscription, AsyncJointSubscription
+)
+InnerReadable = TypeVar("InnerReadable", AsyncSubscription, AsyncJointSubscription)
 Outer = TypeVar("Outer")
 
 
@@ -263,11 +267,11 @@ class SubscriptionBase(Entered[InnerSubscription]):
 
 
 @explained_by(AsyncSubscription)
-class Subscription(SubscriptionBase["AsyncSubscription"]):
-    """A subscription to iterate over; see `gapless.client.subscription`."""
+class ReadableSubscription(SubscriptionBase[InnerReadable]):
+    """What is iterated over, on one topic or on several."""
 
     def __iter__(self) -> Iterator[Delivery]:
-        if self._inner.options.acknowledges_each:
+        if self._inner.acknowledges_each:
             yield from _drain(self._thread, self._inner)
             return
         pop = self._inner.pop
@@ -280,7 +284,7 @@ class Subscription(SubscriptionBase["AsyncSubscription"]):
     def take(self, timeout_s: float | None = None) -> list[Delivery]:
         """All that has come, at least one; empty when the subscription is over. `TimeoutError` when
         nothing comes for `timeout_s`: nothing is lost, take again."""
-        if self._inner.options.acknowledges_each:
+        if self._inner.acknowledges_each:
             return self._thread.run(within(self._inner.take(), timeout_s))
         while not (batch := self._inner.pop_all()):
             if not self._thread.run(within(self._inner.wait_ready(), timeout_s)):
@@ -304,6 +308,19 @@ class Subscription(SubscriptionBase["AsyncSubscription"]):
 
     def acknowledge(self, timeout_s: float | None = None) -> None:
         self._thread.run(within(self._inner.acknowledge(), timeout_s))
+
+
+class Subscription(ReadableSubscription["AsyncSubscription"]):
+    """A subscription to iterate over; see `gapless.client.subscription`."""
+
+
+class JointSubscription(ReadableSubscription["AsyncJointSubscription"]):
+    """A subscription over several topics; see `gapless.client.joint_subscription`."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Its topics, sorted."""
+        return self._inner.topics
 
 
 @explained_by(AsyncGroupSubscription)
@@ -371,7 +388,10 @@ def together(subscriptions: Iterable[Subscription]) -> JointReader:
 
 
 @explained_by(asynchronous.Client)
-class Client(Entered[asynchronous.Client], SubscribeMethod[Subscription, GroupSubscription]):
+class Client(
+    Entered[asynchronous.Client],
+    SubscribeMethod[Subscription, GroupSubscription, JointSubscription],
+):
     """A connection to a network of brokers; make it with `gapless.sync.connect`."""
 
     @property
@@ -397,6 +417,7 @@ class Client(Entered[asynchronous.Client], SubscribeMethod[Subscription, GroupSu
     publisher = making(Publisher, asynchronous.Client.publisher)
     _make_subscription = making(Subscription, asynchronous.Client._make_subscription)
     _make_group = making(GroupSubscription, asynchronous.Client._make_group)
+    _make_joint = making(JointSubscription, asynchronous.Client._make_joint)
     acknowledge = blocking(asynchronous.Client.acknowledge)
     lease = blocking(asynchronous.Client.lease)
     unsubscribe = blocking(asynchronous.Client.unsubscribe)

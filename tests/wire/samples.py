@@ -249,6 +249,9 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
         moves=1,
     ),
     "subscribe from the oldest": Subscribe(TOPIC, 2, 1, name=DESK, earliest=True),
+    "subscribe to one of several topics": Subscribe(
+        TOPIC, 2, 1, name=DESK, topics=(TopicName("orders"), TOPIC)
+    ),
     "subscribe from an instant": Subscribe(TOPIC, 2, 1, name=DESK, instant=1_000_000),
     "subscribed": Subscribed(2, 1, {"trades/0": 20}),
     "subscribed, behind": Subscribed(2, 1, {"trades/0": 20}, ("trades/0",), 1),
@@ -266,7 +269,9 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "acknowledge by name": Acknowledge(0, {"trades/0": 20}, 3, DESK),
     "acknowledge of a run": Acknowledge(0, {"trades/0": 20}, 3, DESK, "run"),
     "lease": Acknowledge(0, {}, 3, DESK, "run", "query"),
+    "await a tick": Acknowledge(1, {}, awaited=2048),
     "done": Done(3),
+    "done, of several topics": Done(3, (TopicName("orders"), TOPIC)),
     "forget": Forget(4, DESK),
     "alter a subscription": AlterSubscription(5, DESK, "price > 95"),
     "a subscription is altered": SubscriptionAltered(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.cli.connection import connected
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gapless.cli.token_file import DeliveryJournal, TokenFile
     from gapless.client.client import Client
     from gapless.client.delivery import Delivery
+    from gapless.client.joint_subscription import JointSubscription
     from gapless.client.subscription import Subscription
     from gapless.client.subscription_options import Start
     from gapless.core.client_messages import Order
@@ -60,7 +62,7 @@ class Output:
         self._left -= isinstance(item, Event)
         return self._left == 0
 
-    def save(self, subscription: Subscription) -> bool:
+    def save(self, subscription: Subscription | JointSubscription) -> bool:
         """Make durable what was put out; whether there was anything new."""
         if self._journal is not None:
             self._journal.sync()
@@ -78,17 +80,21 @@ async def print_all(
     total: bool,
 ) -> None:
     order: Order = "total" if total else "publisher"
+    topics = topic.split(",")
     async with connected(url) as client:
-        tells_gaps = name or not await is_reliable(client, topic)
+        tells_gaps = name or not await is_reliable(client, topics)
+        subscribe = partial(
+            client.subscribe,
+            condition=condition,
+            name=name or None,
+            order=order,
+            start=start,
+            tokens="broker" if name and not output.keeps_token else "client",
+            interruption="gap" if tells_gaps else "raise",
+        )
         while True:
-            subscription = client.subscribe(
-                topic,
-                condition,
-                name=name or None,
-                order=order,
-                start=start,
-                tokens="broker" if name and not output.keeps_token else "client",
-                interruption="gap" if tells_gaps else "raise",
+            subscription: Subscription | JointSubscription = (
+                subscribe(topic) if len(topics) == 1 else subscribe(topics)
             )
             try:
                 async with (
@@ -139,13 +145,16 @@ async def print_share(url: str, group: GroupRequest, output: Output) -> None:
                 return
 
 
-async def is_reliable(client: Client, topic: str) -> bool:
+async def is_reliable(client: Client, topics: list[str]) -> bool:
     """Does nobody know what was missed by one who was away?"""
-    return any(each.name == topic and each.service == "reliable" for each in await client.topics())
+    found = await client.topics()
+    return any(each.name in topics and each.service == "reliable" for each in found)
 
 
 @asynccontextmanager
-async def reach_told(subscription: Subscription, beginning: str) -> AsyncIterator[None]:
+async def reach_told(
+    subscription: Subscription | JointSubscription, beginning: str
+) -> AsyncIterator[None]:
     """Say that it has begun; and what it misses as yet, if anything, and when it does no more."""
 
     async def tell_reached() -> None:
@@ -167,7 +176,9 @@ async def reach_told(subscription: Subscription, beginning: str) -> AsyncIterato
 
 
 @asynccontextmanager
-async def saved(subscription: Subscription, output: Output) -> AsyncIterator[None]:
+async def saved(
+    subscription: Subscription | JointSubscription, output: Output
+) -> AsyncIterator[None]:
     """Keep the token file up to date meanwhile, and at the end, however it comes."""
 
     async def keep_saving() -> None:
@@ -193,7 +204,7 @@ async def saved(subscription: Subscription, output: Output) -> AsyncIterator[Non
                 await save(subscription, output)
 
 
-async def save(subscription: Subscription, output: Output) -> None:
+async def save(subscription: Subscription | JointSubscription, output: Output) -> None:
     if output.save(subscription):
         with suppress(GaplessError):  # not acknowledged now: it will be with the next
             await subscription.acknowledge()

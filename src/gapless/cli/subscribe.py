@@ -45,7 +45,7 @@ DeadLetters = Annotated[
 
 
 def subscribe(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Annotated[str, typer.Argument(help="The topic; or several, with commas between.")],
     condition: Annotated[
         str, typer.Argument(help="A SQL condition over attributes; without it, all events.")
     ] = "",
@@ -60,7 +60,7 @@ def subscribe(
     dead_letters: DeadLetters = "",
     count: Annotated[int, typer.Option(min=0, help="Stop after this many events; 0 is never.")] = 0,
     total: Annotated[
-        bool, typer.Option("--total", help="One order over all publishers of the topic.")
+        bool, typer.Option("--total", help="One order over all publishers of all its topics.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
     url: Url = URL,
@@ -73,6 +73,7 @@ def subscribe(
     gapless subscribe trades "price > 90" --name desk-7
     gapless subscribe trades --name desk-7 --token-file desk-7.token --journal desk-7.jsonl
     gapless subscribe orders --name billing --share-by customer
+    gapless subscribe trades,orders --name desk-8 --total
 
     Without a name, the command reconnects after a lost connection and reports what it missed as a
     gap. With a name it misses nothing, however long you are away; `gapless unsubscribe` ends the
@@ -93,6 +94,9 @@ def subscribe(
         raise UsageError("a group has no token, and order by key", "Leave --share-by out.")
     if not share_by and (attempts_max or dead_letters):
         raise UsageError("--attempts-max and --dead-letters are for groups", "Give --share-by.")
+    if share_by and "," in topic:
+        problem = "a group is on one topic: its order is that of keys in it"
+        raise UsageError(problem, "Run it for each topic, or leave --share-by out.")
     for note in notes(Filter.parse(condition)):
         say(note, err=True)
     opened = DeliveryJournal(journal) if journal else None

@@ -188,6 +188,11 @@ class Backlog:
         self._last = item
         return item
 
+    def look(self) -> Sequence[Delivery]:
+        """What is left of the current part; it is not taken."""
+        self._decode()
+        return self._items
+
     def pop_all(self) -> list[Delivery]:
         """All that is left of the current part."""
         self._decode()

@@ -15,10 +15,12 @@ from gapless.client.credentials import find_credentials
 from gapless.client.delivery import Receipt
 from gapless.client.errors import LinkError, RefusedError
 from gapless.client.group_subscription import GroupSubscription
+from gapless.client.joint_subscription import JointSubscription
+from gapless.client.name_requests import NameRequests
 from gapless.client.publisher import LINGER_S, Publisher
 from gapless.client.range_reads import RangeReads
 from gapless.client.reconnection import ReconnectingChannel
-from gapless.client.requests import ask_for, ask_until_answered, ask_with_retries
+from gapless.client.requests import ask_for, ask_with_retries
 from gapless.client.subscribe_method import SubscribeMethod
 from gapless.client.subscription import Subscription
 from gapless.client.telemetry import publishing, with_context
@@ -31,7 +33,6 @@ from gapless.core.errors import GaplessError, UsageError, WireError
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName
 from gapless.core.ticks import Tick
-from gapless.core.token import Token
 from gapless.wire.events import encode_events
 
 if TYPE_CHECKING:
@@ -52,13 +53,18 @@ PUBLISH_BYTES_MAX = 8 << 20
 
 
 class Client(
-    TopicRequests, TransactionRequests, RangeReads, SubscribeMethod[Subscription, GroupSubscription]
+    TopicRequests,
+    TransactionRequests,
+    RangeReads,
+    NameRequests,
+    SubscribeMethod[Subscription, GroupSubscription, JointSubscription],
 ):
     """A connection to a network of brokers; make it with `connect`."""
 
     def __init__(self, channel: ReconnectingChannel) -> None:
         self.channel: ReconnectingChannel = channel
         """For the library's own parts."""
+        self.known_parts = {}
         self._notice = UnheardNotice()
 
     @property
@@ -154,55 +160,8 @@ class Client(
     def _make_group(self, options: SubscriptionOptions) -> GroupSubscription:
         return GroupSubscription(self.channel, options)
 
-    async def acknowledge(self, name: str, token: Token, *, run: str = "") -> None:
-        """Let the broker release everything below the token, as far as the named subscription is
-        concerned; durable when this returns. A token that is behind changes nothing.
-
-        For applications that read a range instead of subscribing: their named subscription only
-        holds back the release of what they have not read. `run`: of `lease`.
-        """
-        subscription = arguments.subscription(name)
-        consumed = dict(arguments.token("token", token))
-        run = arguments.name("run", run) if run else ""
-        await ask_for(
-            self.channel,
-            lambda request: messages.Acknowledge(0, consumed, request, subscription, run),
-            messages.Done,
-            f"subscription {name}",
-        )
-
-    async def lease(self, name: str, *, query: str, run: str) -> None:
-        """Have a named subscription alone, as one run of a query that reads it by ranges.
-
-        From then on this run, and no other, may acknowledge; it must do so every few seconds, be it
-        an empty token, or another query may take the lease. A later run of the same query takes it
-        at once, and this one is refused with a `RefusedError`.
-        """
-        subscription = arguments.subscription(name)
-        query, run = arguments.name("query", query), arguments.name("run", run)
-        await ask_for(
-            self.channel,
-            lambda request: messages.Acknowledge(0, {}, request, subscription, run, query),
-            messages.Done,
-            f"subscription {name}",
-        )
-
-    async def alter_subscription(self, name: str, *, condition: str) -> Token:
-        """Give a named subscription another condition, even while a client is connected to it: the
-        ticks, by pubend, from which it counts. Before them the old condition decides, from them on
-        the new one, so that no event is lost or delivered twice.
-
-        A client that is attached goes on and need do nothing. A client that subscribes later gives
-        the new condition.
-        """
-        subscription, text = arguments.subscription(name), arguments.condition(condition)
-        answer = await ask_for(
-            self.channel,
-            lambda request: messages.AlterSubscription(request, subscription, text),
-            messages.SubscriptionAltered,
-            f"subscription {name}",
-        )
-        return Token(answer.former[-1].until)
+    def _make_joint(self, parts: Sequence[SubscriptionOptions]) -> JointSubscription:
+        return JointSubscription(self.channel, parts)
 
     async def why(
         self,
@@ -233,16 +192,6 @@ class Client(
             token=passport.hello.token,
             context=passport.context,
         )
-
-    async def unsubscribe(self, name: str) -> None:
-        """End a named subscription for good, even while a client is connected to it."""
-        subscription = arguments.subscription(name)
-        reply = await ask_until_answered(
-            self.channel, lambda request: messages.Forget(request, subscription)
-        )
-        refused = reply.message
-        if isinstance(refused, messages.Refused) and not reply.was_asked:
-            raise RefusedError(refused.problem, refused.remedy)  # else the first reply was lost
 
     async def retire(self, broker: str) -> None:
         """Tell the network that a broker never returns: its subscriptions to reliable topics end

@@ -174,4 +174,5 @@ class SubscriptionHome:
             former=self._former,
             share=options.share,
             in_hand_max=options.in_hand_max,
+            topics=options.topics,
         )

@@ -30,7 +30,7 @@ class JointReader:
 
     def __init__(self, subscriptions: Iterable[Subscription]) -> None:
         self._ready: dict[Subscription, None] = dict.fromkeys(subscriptions)
-        if any(each.options.acknowledges_each for each in self._ready):
+        if any(each.acknowledges_each for each in self._ready):
             raise UsageError(
                 'tokens="each" and together do not go together: it hands out many events at once',
                 'Use tokens="broker", or a task for each subscription.',

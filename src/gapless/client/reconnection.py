@@ -115,6 +115,7 @@ class ReconnectingChannel:
         self.inbox = Inbox(self)
         self._consumed = 0
         self._telling: asyncio.TimerHandle | None = None
+        self._twins: set[ReconnectingChannel] = set()
 
     # --- the connection --------------------------------------------------------------------------
 
@@ -128,6 +129,7 @@ class ReconnectingChannel:
     async def close(self) -> None:
         self._is_closed = True
         self._problem = LinkError("the client is closed", "Connect again.")
+        await asyncio.gather(*(each.close() for each in [*self._twins]))
         if not self._is_redirect:
             await self.other_brokers.close()
         if self._supervisor is not None:
@@ -140,6 +142,22 @@ class ReconnectingChannel:
         if self._lost is not None:
             await self._lost
         self._tell_listeners()
+
+    def open_twin(self) -> ReconnectingChannel:
+        """A further channel to the same brokers, with credit of its own; `end_twin` closes it."""
+        twin = ReconnectingChannel(
+            ",".join(map(str, self.addresses)),
+            patience_s=self.patience_s,
+            passport=self.passport,
+            on_change=self._on_change,
+        )
+        self._twins.add(twin)
+        twin.open()
+        return twin
+
+    async def end_twin(self, twin: ReconnectingChannel) -> None:
+        self._twins.discard(twin)
+        await twin.close()
 
     def _open_other(self, addresses: str) -> ReconnectingChannel:
         other = ReconnectingChannel(

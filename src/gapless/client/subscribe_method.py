@@ -8,10 +8,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
-from gapless.client.subscription_options import check_group, check_options
+from gapless.client.subscription_options import check_group, check_options, check_parts
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gapless.client.subscription_options import (
         Acknowledging,
         Interruption,
@@ -22,9 +24,10 @@ if TYPE_CHECKING:
 
 SubscriptionT = TypeVar("SubscriptionT")
 GroupT = TypeVar("GroupT")
+JointT = TypeVar("JointT")
 
 
-class SubscribeMethod(Generic[SubscriptionT, GroupT]):
+class SubscribeMethod(Generic[SubscriptionT, GroupT, JointT]):
     """A part of a client: see the module docstring."""
 
     @overload
@@ -55,9 +58,23 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT]):
         in_hand_max: int | None = None,
     ) -> GroupT: ...
 
+    @overload
     def subscribe(
         self,
-        topic: str,
+        topic: list[str] | tuple[str, ...],
+        condition: str = "",
+        *,
+        name: str | None = None,
+        order: Order = "publisher",
+        start: Start = "latest",
+        tokens: Acknowledging = "client",
+        interruption: Interruption = "raise",
+        silence: bool = False,
+    ) -> JointT: ...
+
+    def subscribe(
+        self,
+        topic: str | list[str] | tuple[str, ...],
         condition: str = "",
         *,
         name: str | None = None,
@@ -70,7 +87,7 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT]):
         attempts_max: int | None = None,
         dead_letters: str | None = None,
         in_hand_max: int | None = None,
-    ) -> SubscriptionT | GroupT:
+    ) -> SubscriptionT | GroupT | JointT:
         """Every event that matches, once and in order: to enter, and to iterate over.
 
         With a `name` it is durable: it counts while nobody is connected, until `unsubscribe`. The
@@ -81,6 +98,10 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT]):
         `interruption` says what happens then: "raise" a `SubscriptionInterruptedError`, or go on
         after a `Gap` ("gap").
 
+        `topic` may be a list of topics: one subscription over all of them, with one token, and the
+        condition for each. `order="total"` is then one order over all pubends of all topics, and
+        needs a name.
+
         With `share_by`, an attribute, it is a group: any number of clients attach under the name,
         each event goes to one of them, and events with the same value of the attribute go to the
         same one, in order. `finish` or asking for the next event ends the work on one; `reject`
@@ -88,6 +109,22 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT]):
         hands out at most `in_hand_max` events that are not finished; `take(finishes=False)` takes
         them without finishing the one before.
         """
+        if isinstance(topic, list | tuple):
+            if (share_by, attempts_max, dead_letters, in_hand_max) != (None, None, None, None):
+                problem = "a group is on one topic: its order is that of keys in it"
+                raise UsageError(problem, "Make a group for each topic, or leave share_by out.")
+            return self._make_joint(
+                check_parts(
+                    topic,
+                    condition,
+                    name=name,
+                    order=order,
+                    start=start,
+                    tokens=tokens,
+                    interruption=interruption,
+                    silence=silence,
+                )
+            )
         options = check_options(
             topic,
             condition,
@@ -111,3 +148,5 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT]):
     def _make_subscription(self, options: SubscriptionOptions) -> SubscriptionT: ...
     @abstractmethod
     def _make_group(self, options: SubscriptionOptions) -> GroupT: ...
+    @abstractmethod
+    def _make_joint(self, parts: Sequence[SubscriptionOptions]) -> JointT: ...

@@ -89,6 +89,7 @@ class Subscription(BaseSubscription):
         self._sent_token = Token()  # acknowledged on this connection
         self._changes: set[asyncio.Future[Message | GaplessError]] = set()  # of acknowledgements
         self._timer: asyncio.TimerHandle | None = None
+        self.acknowledges_each = options.acknowledges_each
         self._is_unacknowledged = False  # was something handed out that is to be acknowledged?
 
     # --- for applications ------------------------------------------------------------------------
@@ -120,11 +121,11 @@ class Subscription(BaseSubscription):
 
     async def wait_ready(self) -> bool:
         """Call what was taken finished, and wait for more. False: the subscription is over."""
-        while not (is_ready := self._advance()) and not self._is_over:
+        while not (is_ready := self.advance()) and not self._is_over:
             await self._wait()
         return is_ready
 
-    def _advance(self) -> bool:
+    def advance(self) -> bool:
         """Call what was taken finished. True: there is more. At the end it raises its error."""
         self.leave_shared()
         while not self._backlog.has_items:
@@ -217,8 +218,12 @@ class Subscription(BaseSubscription):
     # --- taking and waiting ----------------------------------------------------------------------
 
     async def _wait(self) -> None:
-        self._channel.tell_consumed()
+        self.tell_consumed()
         await super()._wait()
+
+    def tell_consumed(self) -> None:
+        """The application waits for more."""
+        self._channel.tell_consumed()
 
     def _wake(self) -> None:
         if self.on_ready is not None:
@@ -234,7 +239,7 @@ class Subscription(BaseSubscription):
 
     def take_available(self) -> list[Delivery] | None:
         """All that has come, which may be nothing; None when the subscription is over."""
-        if self._advance():
+        if self.advance():
             return self._backlog.pop_all()
         if self._is_over:
             return None
@@ -272,7 +277,7 @@ class Subscription(BaseSubscription):
 
     async def _acknowledge_last(self) -> None:
         """Where each event is acknowledged alone: what was handed out last is finished now."""
-        if self.options.acknowledges_each and self._is_unacknowledged:
+        if self.acknowledges_each and self._is_unacknowledged:
             await self.acknowledge()
             self._is_unacknowledged = False
 

@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, get_args
 
 from gapless.client import arguments
+from gapless.client.parts import check_topics, part_names, split_token
 from gapless.core.client_messages import Order, Sharing, TokenKeeper
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gapless.core.identity import SubscriptionName, TopicName
 
@@ -41,6 +42,7 @@ class SubscriptionOptions:
     silence: bool = False
     share: Sharing | None = None  # of a group
     in_hand_max: int = 0  # of a member; 0: as many as the broker allows
+    topics: tuple[TopicName, ...] = ()  # of a part of a named subscription over several topics
 
 
 DEAD_LETTERS = "dead_letters"
@@ -116,6 +118,49 @@ def check_options(
         resumes=interruption == "gap",
         silence=silence,
     )
+
+
+def check_parts(
+    topics: Sequence[str],
+    condition: str,
+    *,
+    name: str | None,
+    order: Order,
+    start: Start,
+    tokens: Acknowledging,
+    interruption: Interruption,
+    silence: bool,
+) -> list[SubscriptionOptions]:
+    """The options of each part of a subscription over several topics, as given."""
+    every = check_topics(topics)
+    if tokens == "each":
+        problem = 'tokens="each" is for one topic'
+        raise UsageError(problem, 'Use tokens="broker", or a subscription for each topic.')
+    if name is None and order == "total" and len(every) > 1:
+        problem = "a total order over several topics needs a name"
+        raise UsageError(problem, "Give name=…, and unsubscribe it at the end.")
+    whole = check_options(
+        every[0],
+        condition,
+        name=name,
+        order=order,
+        start=start,
+        tokens=tokens,
+        interruption=interruption,
+        silence=silence,
+    )
+    names = {} if whole.name is None else part_names(whole.name, every)
+    starts = {} if whole.token is None else split_token(whole.token, every)
+    return [
+        replace(
+            whole,
+            topic=topic,
+            name=names.get(topic),
+            token=starts.get(topic),
+            topics=every if names and len(every) > 1 else (),
+        )
+        for topic in every
+    ]
 
 
 def parse_start(start: Start) -> tuple[Token | None, bool, int | None]:

@@ -316,6 +316,12 @@ def fetch_json(url: str, token: str, context: ssl.SSLContext | None) -> Any | No
         return None
 
 
+def other_topic(answers: Mapping[str, Facts | None], topic: str) -> bool:
+    """Is the subscription known, and on another topic?"""
+    known = [each["subscription"] for each in answers.values() if each and each.get("subscription")]
+    return bool(known) and all(each["topic"] != topic for each in known)
+
+
 async def ask_why(
     admin: Sequence[str],
     topic: str,
@@ -353,6 +359,11 @@ async def ask_why(
         event = max(matching, key=lambda one: one["tick"])["event"]
     pubend, tick = parse_event(event or "")
     answers = await ask("why", topic=topic, pubend=pubend, tick=tick, subscription=subscription)
+    if other_topic(answers, topic):  # the part of this topic may be meant
+        part = f"{subscription}/{topic}"
+        found = await ask("why", topic=topic, pubend=pubend, tick=tick, subscription=part)
+        if any(each and each.get("subscription") for each in found.values()):
+            answers, subscription = found, part
     if not any(each is not None for each in answers.values()):
         raise LinkError(f"no admin port answers at {', '.join(admin)}")
     named = {

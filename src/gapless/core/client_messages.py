@@ -21,7 +21,7 @@ from gapless.core.identity import (
 )
 from gapless.core.lengths import Address, AnyCount, Condition, LongName, Name, Prose
 from gapless.core.messages import Made, Message, Told
-from gapless.core.ticks import PUBEND_COUNT_MAX, TICK_MAX, Span, check_ticks
+from gapless.core.ticks import PUBEND_COUNT_MAX, TICK_MAX, AnyTick, Span, check_ticks
 
 Order = Literal["publisher", "total"]
 TokenKeeper = Literal["client", "broker"]
@@ -137,6 +137,12 @@ class Sharing(msgspec.Struct, frozen=True, omit_defaults=True):
             raise ValueError("attempts_max and dead_letters go together")
 
 
+TOPICS_MAX = 64
+"""Topics of one subscription."""
+
+Topics = Annotated[tuple[TopicName, ...], msgspec.Meta(max_length=TOPICS_MAX)]
+
+
 class Subscribe(Message, frozen=True):
     """Deliver what matches `condition`, until the connection ends.
 
@@ -162,11 +168,14 @@ class Subscribe(Message, frozen=True):
     former: Formers = ()  # the conditions before this one that may still count
     share: Sharing | None = None  # the client becomes a member of a group
     in_hand_max: AnyCount = 0  # events that this member has in hand; 0: as many as the group allows
+    topics: Topics = ()  # sorted, of a subscription over several topics: this is the part of one
 
     def __post_init__(self) -> None:
         is_shown = self.token is not None and self.previous is None
         if self.share is not None and (self.name is None or is_shown):
             raise ValueError("a group has a name, and no token that clients could show")
+        if self.topics and (self.name is None or self.topic not in self.topics):
+            raise ValueError("a part of a named subscription is of one of its topics")
         given = (self.token is not None) + self.earliest + (self.instant is not None)
         if given > 1:
             raise ValueError("a subscription starts at one place: token, earliest or instant")
@@ -270,7 +279,8 @@ class Acknowledge(Message, frozen=True):
 
     With a `request`, the answer comes when that is on stable storage. With a `name`, which needs a
     request, it is about the subscription of that name, whichever client is attached to it, and the
-    number does not matter: clients that consume by range reads use this.
+    number does not matter: clients that consume by range reads use this. With an empty token and
+    without a run it only asks which topics the subscription has (`Done`).
 
     Such a client may say which `run` it is. With a `query` it asks for the lease of the name, for
     this run of that query; without, it has the lease, or is refused."""
@@ -281,6 +291,8 @@ class Acknowledge(Message, frozen=True):
     name: SubscriptionName | None = None
     run: Name = ""
     query: Name = ""
+    awaited: AnyTick = 0
+    """Of a subscription in total order: tell soon that everything below this tick has come."""
 
     def __post_init__(self) -> None:
         if self.name is not None and not self.request:
@@ -291,9 +303,11 @@ class Acknowledge(Message, frozen=True):
 
 
 class Done(Told, frozen=True):
-    """The request was carried out, durably."""
+    """The request was carried out, durably. `topics`: of a subscription over several topics that
+    was asked about."""
 
     request: int
+    topics: Topics = ()
 
 
 class Forget(Message, frozen=True):

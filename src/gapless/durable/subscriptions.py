@@ -74,7 +74,7 @@ def is_name(name: str) -> bool:
 def size_of(definition: Definition, since: Mapping[str, int]) -> int:
     """The bytes of a subscription whose number clients determine; they are kept in memory."""
     texts = 2 * len(definition.name.encode()) + len(definition.condition.encode())
-    texts += len(definition.share_by.encode())
+    texts += len(definition.share_by.encode()) + sum(map(len, definition.topics))
     former = sum(len(each.condition.encode()) for each in definition.former)
     return texts + former + PUBEND_BYTES * len(since) * (1 + len(definition.former))
 
@@ -110,6 +110,7 @@ class Definition:
     dead_letters: TopicName | None = None  # of a group: the topic of what was tried too often
     query: str = ""  # that has the lease (`node.subscriptions.leases`); empty: none ever had
     run: str = ""  # of the query: no other one may acknowledge by name
+    topics: tuple[TopicName, ...] = ()  # of a subscription over several topics: this is one part
 
     @property
     def is_found(self) -> bool:
@@ -153,6 +154,8 @@ class DurableSubscription:
         fields["former"] = [[each.condition, each.until] for each in self.definition.former]
         if not self.definition.run:
             del fields["query"], fields["run"]
+        if not self.definition.topics:
+            del fields["topics"]
         return json.dumps(fields, sort_keys=True).encode()
 
     @classmethod
@@ -160,6 +163,7 @@ class DurableSubscription:
         fields = json.loads(fact)
         number, since = fields.pop("number"), fields.pop("since")
         fields["former"] = tuple(Former(*each) for each in fields.get("former", ()))
+        fields["topics"] = tuple(fields.get("topics", ()))
         return cls(number, Definition(**fields), since, released, released)
 
 

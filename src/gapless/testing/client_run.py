@@ -30,7 +30,7 @@ from gapless.testing.options import FAULTS, draw_options
 from gapless.testing.record import Violation
 from gapless.testing.run import Outcome
 from gapless.testing.shapes import draw_network
-from gapless.testing.witnesses import LOOK_S, Source, Witness
+from gapless.testing.witnesses import LOOK_S, JointWitness, Source, Witness
 from gapless.testing.workload import draw_attributes, draw_condition
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import PubendName
     from gapless.core.store import Store
     from gapless.node.network import Topic
+    from gapless.testing.journals import SubscriberJournal
     from gapless.testing.options import Options
 
 SECOND = 1_000_000
@@ -104,6 +105,7 @@ class ClientRun:
         self._topics = self.network.world.network.topics
         self._sources: list[tuple[Source, str]] = []
         self._witnesses: list[tuple[Witness, str]] = []
+        self._joints: list[tuple[JointWitness, str]] = []  # of all topics
         self._edges: list[str] = list(self.options.conditions)
 
     def play(self) -> int:
@@ -114,6 +116,9 @@ class ClientRun:
             raise Violation("everything ends", str(error)) from None
         publishers = [each.journal for each, _ in self._sources]
         journals = [each.journal for each, _ in self._witnesses]
+        for joint, _ in self._joints:
+            joint.check_order()
+            journals += joint.journals
         return judge(self.network.world.network, self._logs(), publishers, journals)
 
     async def _main(self) -> None:
@@ -125,7 +130,10 @@ class ClientRun:
                     self._draw_source(topic, number)
                 for number in range(dice.randint(2, 4)):
                     self._draw_witness(topic, number)
-            for witness, url in self._witnesses:
+            if len(self._topics) > 1:
+                self._draw_joints()
+            everyone: list[tuple[Witness, str]] = [*self._witnesses, *self._joints]
+            for witness, url in everyone:
                 stack.push_async_callback(witness.leave)
                 await witness.come(url)
             for source, url in self._sources:
@@ -134,8 +142,7 @@ class ClientRun:
             end = Instant(world.now + self.options.duration)
             Faults(world, self.options, [Clients(self.network)], end)
             absences = [
-                asyncio.create_task(self._stay_away(witness, url))
-                for witness, url in self._witnesses
+                asyncio.create_task(self._stay_away(witness, url)) for witness, url in everyone
             ]
             await asyncio.sleep(self.options.duration / SECOND)
             self.network.heal()
@@ -174,6 +181,18 @@ class ClientRun:
         )
         self._witnesses.append((witness, self._some(self._edges)))
 
+    def _draw_joints(self) -> None:
+        dice = self._dice
+        for order in ("publisher", "total"):
+            joint = JointWitness(
+                [topic.name for topic in self._topics],
+                draw_condition(dice) if dice.random() < 0.7 else "",
+                label=f"joint {order}",
+                order=order,
+                tokens=dice.choice(("client", "client", "broker")),
+            )
+            self._joints.append((joint, self._some(self._edges)))
+
     def _some(self, brokers: Sequence[str]) -> str:
         """One broker, or several to choose from."""
         count = self._dice.choice((1, 1, min(2, len(brokers))))
@@ -203,11 +222,13 @@ class ClientRun:
 
     def _waiting(self) -> list[str]:
         logs = self._logs()
+        owed: list[tuple[Witness, SubscriberJournal]] = [(w, w.journal) for w, _ in self._witnesses]
+        owed += [(joint, each) for joint, _ in self._joints for each in joint.journals]
         return [
-            witness.journal.label
-            for witness, _ in self._witnesses
+            journal.label
+            for witness, journal in owed
             for pubend, records in logs.items()
-            if pubend.rpartition("/")[0] == witness.journal.topic
+            if pubend.rpartition("/")[0] == journal.topic
             and records
             and not witness.has_settled(pubend, records[-1][0])
         ]

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from gapless.client.client import connect
+from gapless.client.parts import topic_of
+from gapless.core.events import Event
 from gapless.testing.journals import PublisherJournal, Session, SubscriberJournal
+from gapless.testing.record import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from gapless.client.joint_subscription import JointSubscription
     from gapless.client.publisher import Publisher
     from gapless.client.subscription import Subscription
-    from gapless.core.client_messages import TokenKeeper
+    from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Attributes
     from gapless.core.token import Token
 
@@ -102,7 +107,7 @@ class Witness:
     ) -> None:
         name = label if is_named else None
         self.journal = SubscriberJournal(label, topic, condition, name)
-        self.subscription: Subscription | None = None
+        self.subscription: Subscription | JointSubscription | None = None
         self._tokens = tokens
         self._token: Token | None = None
         self._task: asyncio.Task[None] | None = None
@@ -160,6 +165,78 @@ class Witness:
         if self._task is not None and self._task.done():
             self._task.result()
         return self.subscription is not None and self.subscription.token.get(pubend) > tick
+
+
+class JointWitness(Witness):
+    """A witness of several topics: a journal for each, and the order in which all came."""
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        condition: str,
+        *,
+        label: str,
+        order: Order,
+        tokens: TokenKeeper = "client",
+    ) -> None:
+        super().__init__(topics[0], condition, label=label, tokens=tokens)
+        self.journals = [
+            SubscriberJournal(f"{label} of {topic}", topic, condition, f"{label} of {topic}")
+            for topic in topics
+        ]
+        self._order: Order = order
+
+    async def _read(self, url: str, ready: asyncio.Event) -> None:
+        shown = self._token if self._tokens == "client" else None
+        async with (
+            connect(url, patience_s=PATIENCE_S) as client,
+            client.subscribe(
+                [each.topic for each in self.journals],
+                self.journal.condition,
+                name=self.journal.name,
+                order=self._order,
+                start=shown or "latest",
+                tokens=self._tokens,
+                silence=True,
+            ) as subscription,
+        ):
+            sessions = [
+                Session(of_topic(subscription.token, each.topic), of_topic(shown, each.topic))
+                for each in self.journals
+            ]
+            whole = Session({})
+            for journal, session in zip(self.journals, sessions, strict=True):
+                journal.sessions.append(session)
+            self.journal.sessions.append(whole)
+            self.subscription = subscription
+            ready.set()
+            try:
+                async for batch in subscription.batches():
+                    whole.items += batch
+            finally:
+                self._token, self.subscription = subscription.token, None
+                for journal, session in zip(self.journals, sessions, strict=True):
+                    session.items = [each for each in whole.items if each.topic == journal.topic]
+                    session.token = of_topic(self._token, journal.topic) or {}
+
+    def check_order(self) -> None:
+        """In total order everything comes in the order of ticks: also over all sessions, where the
+        client keeps the token."""
+        if self._order == "publisher":
+            return
+        sessions = [each.items for each in self.journal.sessions]
+        for items in [self.journal.events] if self._tokens == "client" else sessions:
+            places = [(each.tick, each.pubend) for each in items if isinstance(each, Event)]
+            if wrong := [pair for pair in pairwise(places) if pair[0] >= pair[1]]:
+                text = f"{self.journal.label} got {wrong[0][1]} after {wrong[0][0]}"
+                raise Violation("one total order", text)
+
+
+def of_topic(token: Token | None, topic: str) -> Any:
+    """The positions of one topic; None if there is no token."""
+    if token is None:
+        return None
+    return {pubend: tick for pubend, tick in token if topic_of(pubend) == topic}
 
 
 class Bell:

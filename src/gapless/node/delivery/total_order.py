@@ -8,6 +8,8 @@ Theory of operation
     that the session has reached. The client is sent runs of events of one pubend each, one after
     another, and its token stays what it is in publisher order: one position for each pubend. So a
     client that returns anywhere with its token goes on in the same order.
+    A client that merges several such subscriptions, of several topics, waits for this one: it says
+    up to which tick, and is told as soon as everything below that has come (`expect`).
     What is held is bounded for each pubend apart. A pubend that is ahead stops there and falls
     behind, while one that lags always finds room: they cannot block each other.
 
@@ -59,6 +61,7 @@ class TotalOrder:
         self._bytes_max = config.client_queue_bytes_max // len(starts)
         self._batch_longest = 0
         self._silent: dict[PubendName, int] = {}  # positions that the client was not told of
+        self._expected = 0  # the client waits to be told that all below it has come
 
     def room(self, pubend: PubendName) -> int:
         """How many more events of this pubend may be held."""
@@ -85,10 +88,20 @@ class TotalOrder:
         """Hold the news of a loss."""
         self._held[pubend].append((span.start, span))
 
+    def expect(self, tick: int) -> None:
+        """The client waits until everything below this tick has come."""
+        self._expected = max(self._expected, tick)
+
+    @property
+    def is_expected(self) -> bool:
+        """Does the client wait to be told of a position?"""
+        return self._expected > 0 and any(sent < self._expected for sent in self.sent.values())
+
     @property
     def latest(self) -> int:
-        """The last tick that is held; 0: nothing is."""
-        return max((held[-1][0] for held in self._held.values() if held), default=0)
+        """The last tick that is held, or that the client waits for; 0: nothing is."""
+        held = max((held[-1][0] for held in self._held.values() if held), default=0)
+        return max(held, self._expected - 1) if self.is_expected else held
 
     def take(self, reached: Mapping[PubendName, int], credit: int) -> list[Run]:
         """What may leave, at most `credit` events. `reached`: everything before it is held here

@@ -204,6 +204,7 @@ class SubscriptionRequests:
             condition=message.condition,
             owner=owner,
             former=message.former,
+            topics=message.topics,
         )
         since = {str(each.name): 0 for each in self.network.topic[message.topic].pubends}
         problem = self.attachments.named.subscriptions.refusal(wanted, since)

@@ -304,6 +304,7 @@ class Attachments:
             registrar=registrar_of(self.network, message.name) if previous is None else None,
             altered=max(message.altered, 0),
             former=message.former,
+            topics=message.topics,
             **(structs.asdict(message.share) if message.share is not None else {}),
         )
         start = self._start(message, since)
@@ -371,6 +372,8 @@ class Attachments:
         if message.name is not None:
             subscription = self.named.subscriptions.get(message.name)
             assert subscription is not None
+            if not (message.token or message.run):  # it only asks
+                return [Send(client, Done(message.request, subscription.definition.topics))]
             if message.query:
                 return self._lease(subscription, client, message, now)
             is_attached = self.table.session(message.name) is not None
@@ -386,6 +389,8 @@ class Attachments:
                 refused = Refused(message.request, problem, "Try again, attached.", retry=True)
                 return [Send(client, refused)] if message.request else []
             subscription = session.subscription
+            if message.awaited:
+                self.total_orders.expect(session, message.awaited, now)
         subscription.contact.at = now
         shown = Unconfirmed(client, message.request, message.token)
         return self._acknowledge(subscription, shown, now)
@@ -545,6 +550,10 @@ def contradiction(definition: Definition, message: Subscribe) -> tuple[str, str]
     if definition.order != message.order:
         problem = f"{name} has {definition.order} order"
         return problem, f'Give order="{definition.order}", use another name, or unsubscribe it.'
+    if definition.topics != message.topics:
+        topics = ", ".join(definition.topics) or definition.topic
+        problem = f"{name} is on {'topics' if definition.topics else 'topic'} {quoted(topics)}"
+        return problem, "Give the same topics, use another name, or unsubscribe it first."
     if definition.share_by and share is None:
         problem = f"{name} is a group that shares by {quoted(definition.share_by)}"
         return problem, f"Give share_by={quoted(definition.share_by)}, or use another name."

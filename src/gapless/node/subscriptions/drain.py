@@ -174,6 +174,7 @@ class Drain:
             altered=definition.altered,
             former=definition.former,
             share=share,
+            topics=definition.topics,
         )
         takers = sorted(self.takers, key=lambda each: score(name, each))
         tries = self._tries.get(name, 0)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
+from gapless.core.ticks import CLOCK_MAX, PUBEND_BITS
 
 if TYPE_CHECKING:
     from gapless.core.effects import Effect
@@ -61,6 +62,14 @@ class TotalOrders:
         self._stirred.pop(number, None)
         self._waiting.pop(number, None)
 
+    def expect(self, session: Session, tick: int, now: Instant) -> None:
+        """Its client waits until everything below this tick has come. A pubend is not asked for
+        silence beyond the clock and what has been seen here: that would set its clock."""
+        if session.total_order is not None:
+            seen = max((each.delivered for each in self._named.streams.values()), default=0)
+            session.total_order.expect(min(tick, max(seen, min(now, CLOCK_MAX) << PUBEND_BITS)))
+            self.stir_session(session)
+
     # --- who may have news ------------------------------------------------------------------------
 
     def stir(self, pubend: PubendName) -> None:
@@ -88,6 +97,7 @@ class TotalOrders:
     def _flush(self, session: Session, now: Instant, *, silence: bool = False) -> list[Effect]:
         number, order = session.subscription.number, session.total_order
         assert order is not None
+        silence = silence or order.is_expected
         effects = session.flush(self._delivered(session), silence=silence)
         if effects and session.behind:  # there is room again
             self._catch_ups.go_on(session.subscription.definition.name, now)
