@@ -189,6 +189,26 @@ def test_a_volume_that_the_store_contradicts_is_set_aside_and_filled_anew(
     let_go(second)
 
 
+def test_commits_that_a_fenced_holder_had_on_its_disk_alone_are_cut_off(
+    world: World, tmp_path: Path
+) -> None:
+    first = hold(world, "p1", tmp_path / "1")
+    first.volume.commit([Put("t", "k", b"1")])
+    world.store_s += 1000.0
+    second = hold(world, "p2", tmp_path / "2")
+    with pytest.raises(StorageFencedError):
+        first.volume.commit([Append("s", (1,), (b"a",))])
+    let_go(first)
+    second.volume.commit([Append("s", (1,), (b"b",))])
+    let_go(second)
+    third = hold(world, "p1", tmp_path / "1")
+    assert third.volume.scan("s", 0, 9).records == [b"b"]
+    assert third.volume.get("t", "k") == b"1"
+    assert not list(tmp_path.glob("1.ahead-*"))
+    third.volume.commit([Append("s", (2,), (b"c",))])
+    let_go(third)
+
+
 def test_a_folder_of_a_broker_without_a_store_is_refused_before_a_lease_is_taken(
     world: World, tmp_path: Path
 ) -> None:

@@ -33,9 +33,20 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from gapless.broker.logs import logger
-from gapless.core.errors import StorageError, StorageFullError, UsageError
+from gapless.core.errors import (
+    StorageCorruptError,
+    StorageError,
+    StorageFullError,
+    UsageError,
+)
 from gapless.storage.disk import DiskVolume
-from gapless.storage.replica.copy import catch_up, is_ahead, stamp_of
+from gapless.storage.replica.copy import (
+    agreed_position,
+    catch_up,
+    is_ahead,
+    keeps_up_to,
+    stamp_of,
+)
 from gapless.storage.replica.mirror import StoreMirror
 from gapless.storage.replica.store import (
     NO_STATE,
@@ -47,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gapless.storage.replica.store import CommitStore, Grant, StandbyState
+    from gapless.storage.replica.store import CommitStore, Grant, StandbyState, StoreState
 
 LEASE_PART = 0.9
 RENEWALS = 10
@@ -303,21 +314,38 @@ class Standby:
         self._store.stand_by(options.name, options.process, options.address, position)
 
     def _follow(self) -> DiskVolume:
-        """Bring the volume up to date; one that the store contradicts is set aside."""
+        """Bring the volume up to date; what the store does not have is cut off."""
         assert self._volume is not None
         name, stamp = self._options.name, stamp_of(self._volume)
         state = self._store.state(name)
         if is_ahead(self._volume, self._store, name, state or NO_STATE):
-            self._set_aside()
+            self._cut_back(state or NO_STATE)
         elif state is None or (stamp is not None and stamp.position == state.position):
             return self._volume
         if state is not None:
             catch_up(self._volume, self._store, name)
         return self._volume
 
-    def _set_aside(self) -> None:
+    def _cut_back(self, state: StoreState) -> None:
+        """The volume has commits that never came to the store: it loses them."""
         assert self._volume is not None
+        name, stamp = self._options.name, stamp_of(self._volume)
+        position = stamp and agreed_position(stamp, self._store, name, state)
         self._volume.close()
+        if stamp is None or position is None:
+            self._set_aside()
+            return
+        try:
+            self._volume = DiskVolume(self._folder, keeps=keeps_up_to(position))
+        except StorageCorruptError:
+            self._set_aside()
+            return
+        logger.info(
+            "commits that never came to the store were cut off",
+            extra={"broker": name, "kept": position, "had": stamp.position},
+        )
+
+    def _set_aside(self) -> None:
         aside = self._folder.with_name(f"{self._folder.name}.ahead-{time.time_ns()}")
         self._folder.rename(aside)
         logger.error(

@@ -44,12 +44,14 @@ if TYPE_CHECKING:
     from gapless.core.effects import Write
     from gapless.core.errors import StorageDamagedError
     from gapless.core.store import RecordRun
+    from gapless.storage.journal import StagedFrame
+    from gapless.storage.recovery import Keeps
 
 SEGMENT_BYTES = 16 << 20
 
 
 class Mirror(Protocol):
-    """A second place for commits, which has each of them first (`replica`)."""
+    """A second place for commits; readers see none that it does not have (`replica`)."""
 
     def commit_each(self, commits: Sequence[Sequence[Write]]) -> list[StorageError | None]:
         """Return when the second place has them, and the volume too."""
@@ -67,7 +69,9 @@ class DiskVolume:
         segment_bytes: int = SEGMENT_BYTES,
         sync: Sync | None = None,
         version: int = FORMAT,
+        keeps: Keeps | None = None,
     ) -> None:
+        """`keeps`: the first commit that it refuses is erased, with all behind it (`recovery`)."""
         assert sys.byteorder == "little", "the format is little-endian and read in place"
         self.limits = limits or VolumeLimits()
         self._statistics = Statistics()
@@ -85,7 +89,7 @@ class DiskVolume:
             self._folder, self._segments, self._reader, self.limits, segment_bytes
         )
         try:
-            self.recovery = self._journal.open()
+            self.recovery = self._journal.open(keeps)
         except OSError as error:
             self._release()
             raise storage_error(error, f"cannot open {path}") from error
@@ -111,7 +115,9 @@ class DiskVolume:
         with self._committing:
             draft, verdicts = self.draft(commits)
             if draft.writes:
-                self.write(draft.writes, grows=draft.grows)
+                self._check_open()
+                self._journal.commit(draft.writes, grows=draft.grows)
+                self._statistics.commits += 1
             return verdicts
 
     # --- writing in steps, for a mirror ----------------------------------------------------------
@@ -124,7 +130,7 @@ class DiskVolume:
     ) -> tuple[Draft, list[StorageError | None]]:
         """Those of the commits that may be written, and for each its error or None. `ahead`,
         `fact_bytes`: of earlier drafts that are not written yet."""
-        with self._committing:
+        with self._committing, self._reading:
             self._check_open()
             draft = Draft(self._state.facts, self.limits, ahead, fact_bytes)
             return draft, draft.add_each(commits)
@@ -140,12 +146,21 @@ class DiskVolume:
             self._check_open()
             self._journal.make_segment(frame_bytes, grows=grows)
 
-    def write(self, writes: Sequence[Write], *, grows: bool = False) -> None:
-        """Make the writes of drafts durable and visible, with one sync."""
+    def stage(self, writes: Sequence[Write]) -> StagedFrame:
+        """Make the writes of a draft durable; readers do not see them before `show`."""
         with self._committing:
             self._check_open()
-            self._journal.commit(writes, grows=grows)
-            self._statistics.commits += 1
+            return self._journal.stage(writes, grows=False)
+
+    def show(self, staged: StagedFrame) -> None:
+        """Let readers see what was staged, in the order of that. Does not wait for a sync."""
+        has_chopped = self._journal.show(staged)
+        self._statistics.commits += 1
+        if has_chopped and self._committing.acquire(blocking=False):  # or a later one gives back
+            try:
+                self._journal.reclaim()
+            finally:
+                self._committing.release()
 
     # --- reading -------------------------------------------------------------------------------
 

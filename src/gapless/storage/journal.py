@@ -15,9 +15,14 @@ Theory of operation
     anything of the commit is written. The end of each segment is reserved for chops and deletes, so
     that they go through on a full disk.
 
+    A commit has two halves: `stage` makes a frame durable, `show` makes it visible. For a mirror
+    other frames may be staged between the two. While a frame is staged and not shown, no segment is
+    started and no record is copied: what stands behind such a frame may have to be cut back.
+
 Invariants (checked by `check`)
     I1  a change is durable before it is applied to the state that readers see
     I2  every live record is in a segment that exists
+    I3  frames are shown in the order in which they were staged
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from __future__ import annotations
 import errno
 import sys
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.effects import Append, Chop, Put
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
     from gapless.core.store import RecordRun
     from gapless.storage.folder import Folder
     from gapless.storage.reading import RecordReader
+    from gapless.storage.recovery import Keeps
 
 RESERVE_BYTES = 16 << 10
 """The end of each segment, for chops and deletes; at most an eighth of it."""
@@ -69,6 +76,16 @@ def storage_error(error: OSError, problem: str) -> StorageError:
     kind = StorageFullError if error.errno in NO_ROOM else StorageError
     kind = StorageFilesError if error.errno in NO_DESCRIPTOR else kind
     return kind(f"{problem}: {error.strerror}")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFrame:
+    """A frame that is durable and not visible yet."""
+
+    writes: Sequence[Write]
+    place: FrameRange
+    sizes: list[int]
+    """The bytes of each append that has records."""
 
 
 class Journal:
@@ -94,13 +111,16 @@ class Journal:
         self._reserve_bytes = min(RESERVE_BYTES, segment_bytes // 8)
         self._holds: dict[int, list[SegmentHolding]] = {}
         self._unmovable: set[int] = set()
+        self._staged = 0
 
-    def open(self) -> Recovery:
+    def open(self, keeps: Keeps | None = None) -> Recovery:
+        """`keeps`: see `recover`."""
         if self._folder.is_new:
             self._start_segment(0)
             self._folder.finish()
             return Recovery(clean=True, sequence=self.state.sequence)
-        self.state, recovery = recover(self._segments, self._salt, self._folder.closed_at())
+        closed_at = self._folder.closed_at()
+        self.state, recovery = recover(self._segments, self._salt, closed_at, keeps)
         self._folder.forget_closed()
         self._segments.drop_spares(self._segment_bytes)
         self._drop_dead()
@@ -108,42 +128,52 @@ class Journal:
 
     def commit(self, writes: Sequence[Write], *, grows: bool) -> None:
         """All of `writes`, durable and then visible."""
-        start, end, sizes = self._store(writes, grows=grows)
-        with self.reading:
-            has_chopped = self._apply(writes, start, end, sizes)
-        if has_chopped:
-            self._reclaim()
+        if self.show(self.stage(writes, grows=grows)):
+            self.reclaim()
 
     def check(self) -> None:
         self.state.catalogue.check()
         live = {n for n, size in self.state.catalogue.live_bytes.items() if size}
         assert live <= set(self._segments.sizes), "I2"
 
-    def _store(self, sections: Sequence[Section], *, grows: bool) -> tuple[int, int, list[int]]:
-        """Write one frame durably; where it stands, and the bytes of each append that has records.
-        Visible only after `_apply`."""
+    def stage(self, writes: Sequence[Write], *, grows: bool) -> StagedFrame:
+        """Write one frame durably. Visible only after `show`, which must follow."""
         state = self.state
         try:
-            frame = encode(sections, state.sequence + 1, self._salt)
+            frame = encode(writes, state.sequence + 1, self._salt)
             sizes = list(map(len, frame))
             size = sum(sizes)
             if not self.fits(size, grows=grows):
+                self._check_shown()
                 self._roll(size, grows=grows)
-                frame = encode(sections, state.sequence + 1, self._salt)
+                frame = encode(writes, state.sequence + 1, self._salt)
             self._segments.write(state.offset, frame)
         except OSError as error:
             raise self._failed(error) from error
         start = state.offset
         state.sequence += 1
         state.offset += size - len(TERMINATOR)
-        return start, state.offset, sizes[1:-1]
+        self._staged += 1
+        return StagedFrame(writes, FrameRange(state.active, start, state.offset), sizes[1:-1])
+
+    def show(self, staged: StagedFrame) -> bool:
+        """Make a frame visible; whether it has chopped something."""
+        with self.reading:
+            self._staged -= 1
+            return self._apply(staged)
+
+    def _check_shown(self) -> None:
+        if self._staged:
+            raise StorageError("a commit did not fit the room that was reserved for it")
 
     def make_segment(self, frame_bytes: int, *, grows: bool) -> None:
         """Start a new segment if a frame of this size does not fit; `StorageFullError` if there is
         no room for that."""
         try:
             if not self.fits(frame_bytes, grows=grows):
+                self._check_shown()
                 self._roll(frame_bytes, grows=grows)
+                self.reclaim()  # a mirror has little chance to copy records else
         except OSError as error:
             raise self._failed(error) from error
 
@@ -155,17 +185,15 @@ class Journal:
         room = self._segments.sizes[self.state.active] - self.state.offset
         return frame_bytes <= room - (self._reserve_bytes if grows else 0)
 
-    def _apply(self, writes: Sequence[Write], start: int, end: int, sizes: list[int]) -> bool:
-        """Make a frame visible; whether it has chopped something."""
-        state, rest, has_chopped = self.state, iter(sizes), False
-        for write in writes:
+    def _apply(self, staged: StagedFrame) -> bool:
+        state, rest, has_chopped = self.state, iter(staged.sizes), False
+        for write in staged.writes:
             state.facts.apply(write)
             match write:
                 case Append(stream, indices, records) if indices:
                     kept = next(rest) + ENTRY_BYTES * len(records)
                     moved = isinstance(write, Move)
-                    frame = FrameRange(state.active, start, end)
-                    extent = Extent(stream, indices[0], indices[-1], kept, frame, moved)
+                    extent = Extent(stream, indices[0], indices[-1], kept, staged.place, moved)
                     state.catalogue.add(extent)
                 case Chop(stream, index):
                     state.catalogue.chop(stream, index)
@@ -242,12 +270,13 @@ class Journal:
                 self._holds.pop(segment, None)
                 self._unmovable.discard(segment)
 
-    def _reclaim(self) -> None:
-        """Never raises: the commit that gave rise to it is durable, whatever happens here."""
+    def reclaim(self) -> None:
+        """Give back what chops have freed. Never raises: they are durable, whatever happens."""
         try:
             self._drop_dead()
             live = sum(self.state.catalogue.live_bytes.values())
-            if self._segments.bytes_on_disk > 2 * live + 4 * self._segment_bytes:
+            is_sparse = self._segments.bytes_on_disk > 2 * live + 4 * self._segment_bytes
+            if is_sparse and not self._staged:
                 self._clean()
         except StorageError:
             pass  # no room to copy to: a later chop tries again; a failed disk is in `_problem`

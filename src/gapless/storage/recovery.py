@@ -15,6 +15,9 @@ Theory of operation
     reported. (That the last acknowledged commit was damaged after a crash cannot be told from a
     torn one; it is reported as cut, too.)
 
+    A volume that follows a store may have commits that never came there. The caller says which
+    commit is the first to go (`keeps`); it and all behind it are erased.
+
     After a crash the replayed part is written and synced once more: a failed fsync may leave
     pages in memory that read well and never reach the disk.
 
@@ -26,6 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gapless.core.effects import Put
 from gapless.core.errors import StorageCorruptError
 from gapless.storage.draft import Facts
 from gapless.storage.extent import Extent, ExtentCatalogue, FrameRange, decode_index, encode_index
@@ -45,7 +49,12 @@ from gapless.storage.segment import FRAMES_START
 from gapless.storage.volume import Bounds, Recovery
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gapless.storage.segment import Segments
+
+    Keeps = Callable[[Put], bool]
+    """Asked for each fact that a commit puts: is the commit to be kept?"""
 
 RESTORE = "Put the missing file back, or restore the whole folder from a copy."
 
@@ -60,10 +69,15 @@ class State:
     offset: int = 0
     sequence: int = 0
     held: list[SegmentHolding] = field(default_factory=list)
+    is_cut: bool = False
+    """Did the replay end at a commit that is not to be kept?"""
 
 
-def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State, Recovery]:
-    """Read a folder that was closed in order with commit `closed_at`, or after a crash if None."""
+def recover(
+    segments: Segments, salt: int, closed_at: int | None, keeps: Keeps | None = None
+) -> tuple[State, Recovery]:
+    """Read a folder that was closed in order with commit `closed_at`, or after a crash if None. The
+    first commit of the newest segment that `keeps` refuses is erased, with all behind it."""
     numbers = segments.find()
     if not numbers:
         raise StorageCorruptError("the volume has lost all its segments")
@@ -71,10 +85,10 @@ def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State
     segments.open_writer(state.active)
     rebuilt = [segments.path(n).name for n in numbers[:-1] if not load(segments, n, salt, state)]
     begun = segments.first_sequences[state.active]
-    data = load_newest(segments, salt, state, closed_at or 0)
-    if closed_at is not None and state.sequence > closed_at:
+    data = load_newest(segments, salt, state, closed_at or 0, keeps)
+    if closed_at is not None and (state.sequence > closed_at or state.is_cut):
         closed_at = None  # the volume was opened since: this mark is of an older life
-    cut_bytes = _torn_bytes(data, state)
+    cut_bytes = len(data) - state.offset if state.is_cut else _torn_bytes(data, state)
     if closed_at is None:
         rest = bytes(min(max(cut_bytes, len(TERMINATOR)), len(data) - state.offset))
         segments.write(0, [data[: state.offset], rest])
@@ -89,12 +103,16 @@ def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State
     return state, report
 
 
-def load_newest(segments: Segments, salt: int, state: State, closed_at: int) -> bytes:
+def load_newest(
+    segments: Segments, salt: int, state: State, closed_at: int, keeps: Keeps | None = None
+) -> bytes:
     """Replay the newest segment and return its bytes; refuse if something acknowledged is gone."""
     data = segments.read(state.active, 0, segments.sizes[state.active])
-    _replay(segments, data, salt, state, closed_at)
+    _replay(segments, data, salt, state, closed_at, keeps)
     if state.sequence < segments.first_sequences[state.active]:
         raise StorageCorruptError(f"the checkpoint of {segments.path(state.active)} is damaged")
+    if state.is_cut:
+        return data
     _check_newest(segments, data, salt, state)
     if state.sequence < closed_at:
         raise StorageCorruptError(
@@ -173,7 +191,14 @@ def _description(data: bytes, offset: int, sequence: int, salt: int) -> bytes | 
     return description if header.is_whole(description, salt) else None
 
 
-def _replay(segments: Segments, data: bytes, salt: int, state: State, closed_at: int) -> None:
+def _replay(
+    segments: Segments,
+    data: bytes,
+    salt: int,
+    state: State,
+    closed_at: int,
+    keeps: Keeps | None = None,
+) -> None:
     """Apply every whole frame of the newest segment, its checkpoint first. A frame of which only
     records are damaged is applied too, if it is surely not torn: its description is whole, and
     reading the records raises an error."""
@@ -187,6 +212,9 @@ def _replay(segments: Segments, data: bytes, salt: int, state: State, closed_at:
         is_whole = all(_is_whole(frame, each, salt) for each in sections if isinstance(each, Block))
         was_synced = state.sequence < closed_at  # or a commit follows, which began after that
         if not (is_whole or was_synced or _description(data, end, state.sequence + 2, salt)):
+            break
+        if keeps and not all(keeps(each) for each in sections if isinstance(each, Put)):
+            state.is_cut = True
             break
         for section in sections:
             match section:

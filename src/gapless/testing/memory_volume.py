@@ -24,7 +24,7 @@ from bisect import bisect_left
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from gapless.core.effects import Append, Chop
+from gapless.core.effects import Append, Chop, Put
 from gapless.core.errors import (
     StorageDamagedError,
     StorageError,
@@ -44,7 +44,7 @@ from gapless.storage.volume import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gapless.core.effects import Write
 
@@ -118,6 +118,7 @@ class MemoryVolume:
         self._fault: Fault | None = None
         self._cut_bytes = 0
         self._corrupt: set[tuple[str, int]] = set()
+        self._before: list[tuple[_Content, Sequence[Write]]] = []  # of commits that may be cut off
         self._problem = ""
         self._is_readable = True
         self._statistics = Statistics()
@@ -142,10 +143,24 @@ class MemoryVolume:
         """Damage this record: reading it raises an error from now on."""
         self._corrupt.add((stream, index))
 
+    def stage(self, writes: Sequence[Write]) -> None:
+        """A commit that `cut_back` may take off again."""
+        self._before.append((self._content.copy(), writes))
+        self.commit(writes)
+
+    def cut_back(self, keeps: Callable[[Put], bool]) -> None:
+        """Without the first staged commit that is refused, and all behind it."""
+        for content, writes in self._before:
+            if not all(keeps(each) for each in writes if isinstance(each, Put)):
+                self._content = content
+                break
+        self._before.clear()
+
     def crash(self) -> None:
         """The process ends here; nothing works until `reopen`."""
         if self._durable:
             self._content, self._durable = self._durable, None
+            self._before.clear()
         self._fault = None
         self._problem, self._is_readable = "it has crashed", False
 

@@ -24,13 +24,20 @@ Source: docs/protocols/replicated-commits.md.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gapless.core.effects import Append, Put
 from gapless.core.errors import StorageError, StorageFullError
 from gapless.core.identity import BrokerName, Instant
 from gapless.knowledge.pubend import PROMISES
-from gapless.storage.replica.copy import catch_up, is_ahead, stamp_of
+from gapless.storage.replica.copy import (
+    agreed_position,
+    catch_up,
+    is_ahead,
+    keeps_up_to,
+    stamp_of,
+)
 from gapless.storage.replica.mirror import CommitQueue
 from gapless.storage.replica.store import StorageFencedError, StoreUnreachableError
 from gapless.testing.clock import Clock
@@ -48,7 +55,9 @@ if TYPE_CHECKING:
     from gapless.core.effects import Effect, Persist, Write
     from gapless.core.identity import ClientName
     from gapless.storage.replica.changes import Changes
+    from gapless.storage.replica.copy import CommitStamp
     from gapless.storage.replica.mirror import SentCommit
+    from gapless.storage.replica.store import StoreState
     from gapless.testing.links import Client
 
 MILLISECOND = 1_000
@@ -118,13 +127,14 @@ class SimulatedConnection(MemoryConnection):
 
 
 class ReplicatedDisk(Disk):
-    """A disk whose writes are in the store before they are its own; several are under way."""
+    """A disk whose writes are seen when the store has them; several are under way. A crash finds
+    some of these on the disk, and their sender does not know which the store has."""
 
     replica: Replica
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._sent: deque[tuple[list[Persist], list[Write]]] = deque()
+        self._sent: deque[tuple[list[Persist], list[Write], CommitStamp]] = deque()
         self._connection_number = 0
         """What was sent over an earlier connection gets no answer any more."""
         self._arrives = Instant(0)
@@ -147,10 +157,11 @@ class ReplicatedDisk(Disk):
         if self.replica.world.forgets_promises:
             writes = [each for each in writes if not _is_promise(each)]
         if group:
-            self._sent.append((group, writes))
+            commit = queue.push(writes)
+            self._sent.append((group, writes, queue.stamp_for(commit)))
             if len(self._sent) > 1:
                 self._stage.reached["several commits are under way to the store"] += 1
-            self._send(queue.stamp.term, queue.push(writes), writes)
+            self._send(queue.stamp.term, commit, writes)
         self._carry_out([effect for each in refused for effect in each.otherwise])
 
     def _send(self, term: int, commit: SentCommit, writes: list[Write]) -> None:
@@ -191,7 +202,7 @@ class ReplicatedDisk(Disk):
             self.replica.step_down("fenced")
             return
         rest = list(zip(queue.under_way, self._sent, strict=True))[count:]
-        for commit, (_, writes) in rest:
+        for commit, (_, writes, _) in rest:
             self._send(queue.stamp.term, commit, writes)
         if rest and count:
             self._stage.reached["some of the commits under way were there"] += 1
@@ -201,16 +212,23 @@ class ReplicatedDisk(Disk):
         """The store has so many more: they become the volume's, and what follows is done."""
         effects: list[Effect] = []
         for _ in range(count):
-            group, writes = self._sent.popleft()
+            group, writes, stamp = self._sent.popleft()
             size_max, self.volume.size_max = self.volume.size_max, None  # there was room
-            self.volume.commit([*writes, queue.settled(1).fact])
+            self.volume.commit([*writes, stamp.fact])
             self.volume.size_max = size_max
+            queue.settled(1)
             effects += [effect for persist in group for effect in persist.then]
         self._begin()
         self._carry_out(effects)
 
     def crash(self) -> None:
         self._waiting = []
+        for _ in range(self._stage.dice.randrange(len(self._sent) + 1)):
+            _, writes, stamp = self._sent.popleft()
+            size_max, self.volume.size_max = self.volume.size_max, None
+            with suppress(StorageError):  # the disk fails, and has none of those behind it either
+                self.volume.stage([*writes, stamp.fact])
+            self.volume.size_max = size_max
         self._sent.clear()
         self._connection_number += 1
         self.volume.crash()
@@ -337,8 +355,18 @@ class Replica:
         volume, state = self.process.disk.volume, self.connection.state(self.name)
         if state is None:
             return
-        assert not is_ahead(volume, self.connection, self.name, state), "a store lost nothing"
+        if is_ahead(volume, self.connection, self.name, state):
+            self._cut_back(volume, state)
         catch_up(volume, self.connection, self.name)
+
+    def _cut_back(self, volume: MemoryVolume, state: StoreState) -> None:
+        self.world.reached["commits that never came to the store were cut off"] += 1
+        stamp = stamp_of(volume)
+        position = stamp and agreed_position(stamp, self.connection, self.name, state)
+        assert position is not None, "a store lost nothing"
+        if not self.world.keeps_what_never_came:
+            volume.cut_back(keeps_up_to(position))
+            assert not is_ahead(volume, self.connection, self.name, state), "it was cut off"
 
     def _hold(self, term: int, asked: Instant) -> None:
         """The lease is ours: read what is left, and run."""
@@ -414,6 +442,7 @@ class ReplicatedWorld(World):
         self.misses_commits = False
         self.judges_by_own_clock = False
         self.forgets_promises = False
+        self.keeps_what_never_came = False
         self.replicas: dict[BrokerName, list[Replica]] = {}
         for name, process in list(self.processes.items()):
             offsets = (process.clock.offset, self.dice.randrange(-LEASE, LEASE))

@@ -26,7 +26,7 @@ KINDS = ("cut", "stall", "crash", "clock_jump", "full_disk")
 """Of the other faults: those that do not damage one disk in a way that a copy does not know."""
 
 RATE = 2.0
-FAULTS = ("no fence", "own clock", "volatile promise", "missed commit")
+FAULTS = ("no fence", "own clock", "volatile promise", "missed commit", "kept commit")
 
 
 def simulate_with_store(
@@ -48,5 +48,6 @@ def simulate_with_store(
     world.judges_by_own_clock = fault == "own clock"
     world.misses_commits = fault == "missed commit"
     world.forgets_promises = fault == "volatile promise"
+    world.keeps_what_never_came = fault == "kept commit"
     world.strike(RATE, Instant(world.now + options.duration))
     return outcome(seed, world, options, trace)

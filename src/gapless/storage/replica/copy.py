@@ -7,12 +7,15 @@ Theory of operation
     the last piece, so that a process that ends in between begins again where it began. Records that
     are there already are skipped.
 
-    A volume that has what the store does not have is not of this history: the store is the truth,
-    and the caller sets the folder aside. That takes a store that has lost commits.
+    A holder writes a commit to its volume while the store does (`mirror`), so a volume may have
+    commits that never came to the store. Nobody was told of them: they are cut off before the
+    volume is used. The stamp says how far the holder knew that the store has all (`told`). If the
+    store has less than that it has lost commits. It is the truth nevertheless: the caller sets the
+    folder aside.
 
 Invariants
     I1  a volume whose stamp has position p has the outcome of all commits up to p
-    I2  no record of the volume is beyond what the store had when it was read
+    I2  after `catch_up` no record of the volume is beyond what the store had when it was read
 
 Source: docs/protocols/replicated-commits.md, 7.
 """
@@ -27,7 +30,7 @@ from gapless.core.errors import StorageCorruptError, StorageError
 from gapless.storage.replica.changes import decode_extent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from gapless.core.effects import Write
     from gapless.storage.replica.changes import Changes
@@ -44,6 +47,8 @@ class CommitStamp(NamedTuple):
     identity: str
     term: int
     position: int
+    told: int = 0
+    """Up to here the store had confirmed when this was written."""
 
     @property
     def fact(self) -> Put:
@@ -54,8 +59,10 @@ class CommitStamp(NamedTuple):
 def stamp_of(volume: Volume) -> CommitStamp | None:
     """The stamp of a volume's last commit."""
     value = volume.get(TABLE, KEY)
-    if value is None:
-        return None
+    return None if value is None else _decode(value)
+
+
+def _decode(value: bytes) -> CommitStamp:
     try:
         return CommitStamp(**json.loads(value))
     except (ValueError, TypeError):
@@ -77,7 +84,35 @@ def is_ahead(volume: Volume, store: CommitStore, name: str, state: StoreState) -
             f"the folder belongs to another store, or to another name than {name!r}",
             "Give the folder of this name and store, or an empty one, with --data.",
         )
-    return stamp.position > state.position or store.contradicts(name, stamp.term, stamp.position)
+    return not _agrees(stamp, stamp.position, store, name, state)
+
+
+def _agrees(
+    stamp: CommitStamp, position: int, store: CommitStore, name: str, state: StoreState
+) -> bool:
+    """Is the commit at `position` of a volume with this stamp the one that the store has there?"""
+    return position <= state.position and not store.contradicts(name, stamp.term, position)
+
+
+def agreed_position(
+    stamp: CommitStamp, store: CommitStore, name: str, state: StoreState
+) -> int | None:
+    """Up to where a volume that is ahead has what the store has; None if the store has lost commits
+    that it had confirmed."""
+    for position in range(stamp.position, stamp.told - 1, -1):
+        if _agrees(stamp, position, store, name, state):
+            return position
+    return None
+
+
+def keeps_up_to(position: int) -> Callable[[Put], bool]:
+    """Which commits a volume keeps that is cut back to a position, by the facts they put."""
+
+    def keeps(fact: Put) -> bool:
+        is_stamp = (fact.table, fact.key) == (TABLE, KEY)
+        return not is_stamp or _decode(fact.value).position <= position
+
+    return keeps
 
 
 def catch_up(volume: Volume, store: CommitStore, name: str) -> CommitStamp:
@@ -97,7 +132,7 @@ def catch_up(volume: Volume, store: CommitStore, name: str) -> CommitStamp:
         last: list[Write] = []
         if compares_facts:
             last += _surplus(volume, facts)
-        stamp = CommitStamp(state.identity, state.position_term, state.position)
+        stamp = CommitStamp(state.identity, state.position_term, state.position, state.position)
         volume.commit([*last, stamp.fact])
     return stamp
 

@@ -1,11 +1,14 @@
-"""A mirror: sends each commit of a volume to the store before the volume writes it.
+"""A mirror: sends each commit of a volume to the store, and shows it when both have it.
 
 Theory of operation
     Several commits are under way at once. `begin_each` checks a group of writes against the volume
     as all commits under way will leave it, reserves room on the disk, gives the group the next
-    position and sends it. It does not wait for the answer, unless `depth` commits are under way:
-    then groups grow. A thread waits for answers, writes all that the store has confirmed to the
-    volume, as one frame with one sync, and tells the outcomes in order.
+    position and sends it. Then it writes the group to the volume and syncs that, while the store
+    does the same: the frame is *staged*, and no reader sees it. It does not wait for the store's
+    answer, unless `depth` commits are under way: then groups grow. A thread waits for answers,
+    shows what store and volume both have, and tells the outcomes in order.
+    A volume may so have commits that never come to the store. They were told to nobody. Before it
+    is used again it is cut back (`copy`).
 
     `CommitQueue` is the machine without threads: which commits are under way, and what follows when
     a connection breaks. An answer that was lost is made good by asking: commits up to the store's
@@ -16,7 +19,7 @@ Theory of operation
     publishers.
 
 Invariants
-    I1  the volume writes a commit when the store has it, in the order of positions
+    I1  readers see a commit when the store has it, in the order of positions
     I2  after a `StorageFencedError` every further commit gets it too
     I3  the commits under way fit the volume, whatever becomes of those before them
 
@@ -28,7 +31,9 @@ Source: docs/protocols/replicated-commits.md, 4.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
     from gapless.storage.disk import DiskVolume
     from gapless.storage.draft import Draft
     from gapless.storage.group import Commit
+    from gapless.storage.journal import StagedFrame
     from gapless.storage.replica.copy import CommitStamp
     from gapless.storage.replica.store import CommitStore, StoreState
     from gapless.storage.volume import Bounds
@@ -51,6 +57,9 @@ DEPTH = 2
 """So many commits may be under way: one is synced while the next one travels. More make commits
 smaller, which costs more than it gains (docs/decisions/0060-commits-in-a-pipeline.md)."""
 RETRY_S = 0.1
+YIELD_S = 0.0002
+"""So long the committing thread rests after it has sent a commit: a database on this machine gets
+the processor first, and is soon asleep in its own sync."""
 ENDED = "this process has given up its lease"
 
 
@@ -86,12 +95,16 @@ class CommitQueue:
     def _bounds_before(self, stream: str) -> Bounds:
         return self.bounds.get(stream) or self._bounds_of(stream)
 
-    def settled(self, count: int) -> CommitStamp:
-        """The store has so many more; the stamp that the volume writes beside them."""
+    def stamp_for(self, commit: SentCommit) -> CommitStamp:
+        """What the volume writes beside a commit that is under way."""
+        return self.stamp._replace(position=commit.position, told=self.stamp.position)
+
+    def settled(self, count: int) -> None:
+        """Store and volume have so many more."""
         for _ in range(count):
             self.under_way.popleft()
-        self.stamp = self.stamp._replace(position=self.stamp.position + count)
-        return self.stamp
+        position = self.stamp.position + count
+        self.stamp = self.stamp._replace(position=position, told=position)
 
     def count_there(self, state: StoreState | None) -> int:
         """How many of those under way the store has, by what it says after answers were lost. The
@@ -111,7 +124,9 @@ class GroupUnderWay:
     commits: Sequence[Commit]
     verdicts: Sequence[BaseException | None]
     writes: Sequence[Write] = ()
-    frame_bytes: int = 0
+    staged: StagedFrame | None = None
+    error: BaseException | None = None
+    """Why the volume could not stage it."""
     fact_bytes: int = 0
 
     def tell(self, error: BaseException | None = None) -> None:
@@ -144,7 +159,7 @@ class StoreMirror:
         self._depth = depth
         self._queue = CommitQueue(name, stamp, volume.bounds)
         self._groups: deque[GroupUnderWay] = deque()
-        self._frame_bytes = self._fact_bytes = 0  # of all groups
+        self._fact_bytes = 0  # of all groups
         self._is_connected = True  # else all under way is to be sent again
         self._error: BaseException | None = None  # why nothing is taken any more
         self._end = threading.Event()
@@ -204,17 +219,33 @@ class StoreMirror:
             group, draft = GroupUnderWay(commits, [error]), None
         except StorageError as error:
             group, draft = GroupUnderWay(commits, [error] * len(commits)), None
+        stamp = None
         with self._changed:
             is_over = self._end.is_set()
             if not is_over:
                 self._groups.append(group)
             if draft is not None and draft.writes and not is_over:
-                self._frame_bytes += group.frame_bytes
                 self._fact_bytes += group.fact_bytes
-                self._send(self._queue.push(draft.writes))
+                commit = self._queue.push(draft.writes)
+                stamp = self._queue.stamp_for(commit)
+                self._send(commit)
             self._changed.notify_all()
         if is_over:
             group.tell(self._error or StorageFencedError(ENDED))
+        elif stamp is not None:
+            self._stage(group, stamp)
+
+    def _stage(self, group: GroupUnderWay, stamp: CommitStamp) -> None:
+        """The volume writes what the store was sent, at the same time."""
+        time.sleep(YIELD_S)
+        staged = error = None
+        try:
+            staged = self._volume.stage([*group.writes, stamp.fact])
+        except BaseException as found:  # of any kind: the callers that wait must get it
+            error = found
+        with self._changed:
+            group.staged, group.error = staged, error
+            self._changed.notify_all()
 
     def _prepare(self, commits: Sequence[Commit]) -> tuple[GroupUnderWay, Draft]:
         """Check the commits and have room for them, or raise."""
@@ -223,10 +254,12 @@ class StoreMirror:
             fact_bytes = self._fact_bytes
         draft, verdicts = self._volume.draft([writes for writes, _ in commits], ahead, fact_bytes)
         size = draft.frame_bytes
-        if draft.writes and not self._volume.has_room(self._frame_bytes + size, grows=draft.grows):
+        if draft.writes and not self._volume.has_room(size, grows=draft.grows):
             self._wait_until(lambda: not self._groups)
+            if self._end.is_set():
+                raise StorageFencedError(ENDED)
             self._volume.make_room(size, grows=draft.grows)
-        return GroupUnderWay(commits, verdicts, draft.writes, size, draft.fact_bytes), draft
+        return GroupUnderWay(commits, verdicts, draft.writes, fact_bytes=draft.fact_bytes), draft
 
     def _send(self, commit: SentCommit) -> None:
         if not self._is_connected:
@@ -284,7 +317,8 @@ class StoreMirror:
         return count
 
     def _tell(self, count: int) -> None:
-        """The store has so many more commits: the volume writes them, and callers are told."""
+        """The store has so many more commits: when the volume has them too, readers see them and
+        callers are told."""
         done: list[GroupUnderWay] = []
         with self._changed:
             for group in self._groups:
@@ -292,18 +326,23 @@ class StoreMirror:
                     break
                 count -= bool(group.writes)
                 done.append(group)
-            writes = [write for group in done for write in group.writes]
-            stamp = self._queue.settled(sum(bool(group.writes) for group in done))
-        if writes:
-            self._volume.write([*writes, stamp.fact])
         for group in done:
-            group.tell()
-        with self._changed:
-            for group in done:
+            if group.writes:
+                self._show(group)
+            with self._changed:
                 self._groups.popleft()
-                self._frame_bytes -= group.frame_bytes
+                self._queue.settled(bool(group.writes))
                 self._fact_bytes -= group.fact_bytes
-            self._changed.notify_all()
+                self._changed.notify_all()
+            group.tell()
+
+    def _show(self, group: GroupUnderWay) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: group.staged or group.error)
+        if group.error is not None:
+            raise group.error
+        assert group.staged is not None
+        self._volume.show(group.staged)
 
     def _fail(self, error: BaseException) -> None:
         """Nothing is taken any more; whoever waits is told why."""
@@ -334,3 +373,6 @@ class StoreMirror:
         self.stop()
         self._thread.join()
         self._store.close()
+        if not self._queue.under_way:  # the volume learns that the store had its last commit too
+            with suppress(StorageError):
+                self._volume.show(self._volume.stage([self._queue.stamp.fact]))
