@@ -32,8 +32,22 @@ GAP = Gap(TOPIC, PUBEND, Span(3, 9))
 
 
 def test_for_people_an_event_and_a_gap_are_a_line_each() -> None:
-    assert show(EVENT) == r"t/0 7  a=1 s='x'  b'\xff!'"
+    assert show(EVENT) == "t/0 7  a=1 s='x'  X'FF21'"
     assert show(GAP) == "gap: t/0 [3,9) was missed"
+
+
+def test_people_read_characters_truths_times_and_as_much_of_a_body_as_the_line_has() -> None:
+    tick = Tick(1_794_799_488_175_000 << 10)
+    body = "Grüße aus Łódź\nund mehr, viel mehr, als auf eine Zeile geht".encode()
+    event = Event({"s": "Ł'x", "ok": True}, body, TOPIC, PUBEND, tick)
+    when = f"{event.published:%Y}"
+    line = show(event)
+    assert line.startswith(f"t/0 {tick}  {when}-")
+    assert line.endswith(f"  s='Ł''x' ok=true  {body.decode().replace(chr(10), chr(92) + 'n')}")
+    cut = show(event, 100)
+    assert (len(cut), cut[-1]) == (100, "…")
+    assert show(event, 10).endswith("  Grüße aus Łódź\\nund…"), "a little of it is always shown"
+    assert "Łódź" in show_json(event)
 
 
 def test_timestamps_and_bytes_are_shown_as_conditions_write_them_and_under_a_mark_in_json() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta, timezone
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -68,6 +70,36 @@ def test_what_is_lost_is_an_error_or_a_note_and_the_rest_is_read(tmp_path: Path)
         assert "was released and is lost" in shown.stderr
         oldest = CliRunner().invoke(app, [*read, "--json"])
         assert (oldest.stdout, oldest.stderr) == (shown.stdout, "")
+
+
+def test_a_time_begins_with_the_first_event_that_is_kept_since_and_ends_before_the_next(
+    tmp_path: Path,
+) -> None:
+    with broker_in_a_thread(tmp_path / "data") as url:
+        with (
+            gapless.sync.connect(url) as client,
+            client.subscribe("t", name="holder") as holder,
+        ):
+            client.publish_many("t", [({"i": i}, b"") for i in range(3)])
+            found = iter(holder)
+            events = [each for each in islice(found, 3) if isinstance(each, gapless.Event)]
+        middle = events[1].published
+        assert middle is not None
+
+        def numbers(*options: str) -> list[int]:
+            read = ["read", "t", "--url", url, "--json", *options]
+            shown = CliRunner().invoke(app, read)
+            assert shown.exit_code == 0, shown.output
+            return [json.loads(line)["attributes"]["i"] for line in shown.stdout.splitlines()]
+
+        assert numbers("--from", middle.isoformat()) == [1, 2]
+        assert numbers("--to", middle.isoformat()) == [0]
+        later = (middle + timedelta(microseconds=1)).astimezone(timezone(timedelta(hours=9)))
+        assert numbers("--from", later.isoformat()) == [2]
+        assert numbers("--from", "2001-01-01", "--to", "2101-01-01") == [0, 1, 2]
+        slip = CliRunner().invoke(app, ["read", "t", "--url", url, "--from", "noon"])
+        assert isinstance(slip.exception, UsageError)
+        assert "--from 'noon' is neither a time nor a token" in slip.exception.problem
 
 
 def positions_of(url: str) -> list[str]:

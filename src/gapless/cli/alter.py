@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from gapless.cli.connection import URL, Url, connected, with_credentials
-from gapless.cli.terminal import say, visible
+from gapless.cli.terminal import json_text, say, visible
 
 subscription = typer.Typer(
     name="subscription", help="Change a durable subscription.", no_args_is_help=True
@@ -45,7 +44,7 @@ def alter(
 
     ticks = asyncio.run(work())
     if as_json:
-        say(json.dumps({"altered": name, "condition": condition, "from": ticks}))
+        say(json_text({"altered": name, "condition": condition, "from": ticks}))
         return
     say(f"{visible(name)} is altered from these ticks on:")
     for pubend, tick in ticks.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import ExitStack
 from enum import Enum
@@ -22,7 +21,7 @@ from gapless.cli.job import (
     session,
     tell,
 )
-from gapless.cli.terminal import counted, say
+from gapless.cli.terminal import counted, json_text, say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def archive(
             time.sleep(every)
             job.once_more()
     if as_json:
-        say(json.dumps({"events": job.events, "token": dict(job.token)}))
+        say(json_text({"events": job.events, "token": dict(job.token)}))
     else:
         verb = "was" if job.events == 1 else "were"
         files = f", {counted(job.files, 'file')}" if job.files else ""

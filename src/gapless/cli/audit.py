@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tomllib
@@ -25,7 +24,7 @@ from gapless.cli.job import (
     replay_of,
     session,
 )
-from gapless.cli.terminal import add_row, make_table, say, show_table, visible
+from gapless.cli.terminal import add_row, json_text, make_table, say, show_table, visible
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def audit(
         shutil.rmtree(scratch)
     if as_json:
         for verdict in findings.verdicts:
-            say(json.dumps({**asdict(verdict), "ok": verdict.is_clean}))
+            say(json_text({**asdict(verdict), "ok": verdict.is_clean}))
     else:
         show(findings.verdicts)
     if not findings.is_clean:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.connection import URL, Url
-from gapless.cli.terminal import is_terminal, make_table, say, show_table
+from gapless.cli.terminal import is_terminal, json_text, make_table, say, show_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +56,7 @@ def bench(
     with telling(seconds) as tell:
         summary = asyncio.run(measure(url, load, tell))
     if as_json:
-        say(json.dumps(asdict(summary)))
+        say(json_text(asdict(summary)))
     else:
         show(summary)
     if summary.missing or summary.wrong:

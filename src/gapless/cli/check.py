@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gapless.cli.serve import DATA
-from gapless.cli.terminal import say, visible
+from gapless.cli.terminal import json_text, say, visible
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def check(
     for path in volumes(data):
         found[str(path)] = examine(path, progress_of(path, as_json=as_json))
     if as_json:
-        say(json.dumps([as_object(path, each) for path, each in found.items()], indent=2))
+        say(json_text([as_object(path, each) for path, each in found.items()], indent=2))
     else:
         for name, report in found.items():
             show(name, report)

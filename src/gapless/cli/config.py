@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +17,7 @@ from gapless.cli.configuration import (
     read_file,
     read_limits,
 )
-from gapless.cli.terminal import is_terminal, make_table, pairs, say, show_table
+from gapless.cli.terminal import is_terminal, json_text, make_table, pairs, say, show_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +66,7 @@ def show(
     elif not every:
         rows = [row for row in rows if row["name"] in basic or row["from"] != "default"]
     if as_json:
-        say(json.dumps(rows))
+        say(json_text(rows))
     elif not is_terminal():
         for row in rows:
             say(pairs(row))

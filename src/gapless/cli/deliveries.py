@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.cli.connection import connected
-from gapless.cli.terminal import say, visible
+from gapless.cli.terminal import json_text, say, screen_width, visible
 from gapless.client.delivery import Gap, Silence
 from gapless.client.errors import SubscriptionInterruptedError
 from gapless.client.json_values import delivery_fields
@@ -37,6 +36,9 @@ MISSED = "what is published there, or behind, is missed until then"
 
 REACHED = "all brokers are reached: whatever is published from now on comes"
 
+TIME = "%Y-%m-%d %H:%M:%S.%f"
+BODY_WIDTH_MIN = 20
+
 END_S = 2.0
 """How long the end waits until the broker knows it, too. The file has it in any case."""
 
@@ -52,11 +54,12 @@ class Output:
         self._kept = kept
         self._left = count or -1
         self._as_json = as_json
+        self._width = screen_width()
 
     def put(self, item: Delivery) -> bool:
         """Whether it was the last one wanted."""
         line = show_json(item) if self._as_json or self._journal else ""
-        say(line if self._as_json else show(item))
+        say(line if self._as_json else show(item, self._width))
         if self._journal is not None:
             self._journal.write(line)
         self._left -= isinstance(item, Event)
@@ -210,15 +213,29 @@ async def save(subscription: Subscription | JointSubscription, output: Output) -
             await subscription.acknowledge()
 
 
-def show(item: Delivery) -> str:
+def show(item: Delivery, width: int | None = None) -> str:
+    """A line for people; the body ends with the line of a screen that is so wide."""
     if isinstance(item, Silence):
         return visible(f"nothing else of {item.pubend or item.topic} below {item.through}")
     if isinstance(item, Gap):
         return visible(f"gap: {item.pubend} {item.span} was missed")
+    when = f"  {item.published.astimezone():{TIME}}"[:-3] if item.published is not None else ""
     pairs = " ".join(f"{key}={show_attribute(value)}" for key, value in item.attributes.items())
-    body = f"  {item.body!r}" if item.body else ""
-    return visible(f"{item.pubend} {item.tick}  {pairs}{body}")
+    line = visible(f"{item.pubend} {item.tick}{when}  {pairs}")
+    if not item.body:
+        return line
+    room = max(width - len(line) - 2, BODY_WIDTH_MIN) if width else None
+    return f"{line}  {show_body(item.body, room)}"
+
+
+def show_body(body: bytes, width: int | None) -> str:
+    """Text as it is, other bytes as conditions write them; cut where it is longer than that."""
+    try:
+        text = visible(body.decode())
+    except UnicodeDecodeError:
+        text = show_attribute(body)
+    return text if width is None or len(text) <= width else f"{text[: width - 1]}…"
 
 
 def show_json(item: Delivery) -> str:
-    return json.dumps(delivery_fields(item))
+    return json_text(delivery_fields(item))

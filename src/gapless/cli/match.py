@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +27,7 @@ from gapless.cli.job import (
     tell,
     token_of,
 )
-from gapless.cli.terminal import counted, say, visible
+from gapless.cli.terminal import counted, json_text, say, visible
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,11 +78,11 @@ def match(
         ordered = matches.sortWithinPartitions("subscription", "pubend", "tick")
         ordered.write.mode("overwrite").parquet(folder)
         found = spark.read.parquet(folder).count()
-    lines = [json.dumps(refused._asdict()) + "\n" for refused in refusals]
+    lines = [json_text(refused._asdict()) + "\n" for refused in refusals]
     (out / "_refused.jsonl").write_text("".join(lines), encoding="utf-8")
     shutil.rmtree(table)
     result = {"subscriptions": count, "refused": len(refusals), "matches": found}
-    say(json.dumps(result) if as_json else f"{counted(found, 'match')} in {out} ({watch})")
+    say(json_text(result) if as_json else f"{counted(found, 'match')} in {out} ({watch})")
 
 
 def read_table(path: Path) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ import typer
 
 from gapless.cli.connection import URL, Url, connected
 from gapless.cli.event_file import EventFileTable, is_table, json_events, open_file, read_types
-from gapless.cli.terminal import say, visible
+from gapless.cli.terminal import json_text, say, visible
 from gapless.client.json_values import from_json
 from gapless.core.errors import EventError, UsageError
 
@@ -138,7 +138,7 @@ async def publish_one(
     async with connected(url) as client:
         receipt = await client.publish(topic, event, body)
     if as_json:
-        say(json.dumps(receipt._asdict()))
+        say(json_text(receipt._asdict()))
     else:
         tick = f", tick {receipt.tick}" if receipt.tick >= 0 else ""
         say(f"published at {visible(receipt.pubend)}{tick}")
@@ -159,7 +159,7 @@ async def publish_file(
         skipped, count = await send_all(client, topic, events, name, rate, tell)
     seconds = time.monotonic() - begin
     if as_json:
-        say(json.dumps({"published": count, "skipped": skipped, "seconds": seconds}))
+        say(json_text({"published": count, "skipped": skipped, "seconds": seconds}))
     else:
         again = f" ({skipped} were published before)" if skipped else ""
         what = "event" if count == 1 else "events"

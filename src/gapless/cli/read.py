@@ -9,14 +9,18 @@ import typer
 
 from gapless.cli.connection import URL, Url, connected
 from gapless.cli.job import SkipLost  # noqa: TC001 - typer reads it
-from gapless.cli.terminal import counted, say
+from gapless.cli.terminal import counted, say, screen_width
 from gapless.core.errors import UsageError
+from gapless.core.identity import Instant
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from datetime import datetime
 
+    from gapless.client.client import Client
     from gapless.client.delivery import Gap
     from gapless.client.range_reads import RangeBatch
+    from gapless.core.token import Token
 
 NOTHING = (
     "gapless: nothing that is kept matches; an event is kept until every named subscription has "
@@ -30,11 +34,13 @@ def read(
     start: Annotated[
         str,
         typer.Option(
-            "--from", metavar="TOKEN", help="Where to begin: events below this token are skipped."
+            "--from",
+            metavar="PLACE",
+            help="Where to begin: a token, or a time (ISO 8601). [default: the oldest event]",
         ),
     ] = "",
     end: Annotated[
-        str, typer.Option("--to", metavar="TOKEN", help="Where to end. [default: now]")
+        str, typer.Option("--to", metavar="PLACE", help="Where to end, likewise. [default: now]")
     ] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="The largest number of events.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
@@ -48,15 +54,17 @@ def read(
 
     \b
     gapless read trades "price > 90" --limit 10
+    gapless read trades --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z
     gapless read trades --from '{"trades/0":1234}' --json
     gapless read trades --parquet trades.parquet
 
-    The same tokens give the same events for as long as these are retained. If events between the
-    tokens were released, the command fails, or with --skip-lost it says so on standard error.
+    A time begins with the first event that was published then or later and is still kept; without a
+    zone it is a time of this machine. The same tokens give the same events for as long as these are
+    retained. If events between tokens were released, the command fails, or with --skip-lost it says
+    so on standard error.
     """
     import asyncio
 
-    from gapless.core.token import Token
     from gapless.filters.filter import Filter
 
     if as_json and parquet is not None:
@@ -64,18 +72,46 @@ def read(
     if parquet is not None and (parquet.is_dir() or not parquet.name):
         raise UsageError(f"{parquet} is a folder", "Give a file to write.")
     Filter.parse(condition)
-    low = Token.from_json(start) if start else None
-    high = Token.from_json(end) if end else None
+    low, high = (_as_place(option, text) for option, text in (("--from", start), ("--to", end)))
 
     async def run() -> None:
         async with connected(url) as client:
-            found = client.read(topic, condition, start=low, end=high, limit=limit, gaps="yield")
+            first, last = [await _as_token(client, topic, each) for each in (low, high)]
+            found = client.read(topic, condition, start=first, end=last, limit=limit, gaps="yield")
             batches = _told(found, skip_lost=skip_lost)
             await (
                 _print(batches, as_json=as_json) if parquet is None else _write(batches, parquet)
             )
 
     asyncio.run(run())
+
+
+def _as_place(option: str, text: str) -> Token | datetime | None:
+    from gapless.cli.subscribe import as_time
+    from gapless.core.token import Token
+
+    if not text or text.lstrip().startswith("{"):
+        return Token.from_json(text) if text else None
+    try:
+        return as_time(text)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r} is neither a time nor a token",
+            "Give a time such as 2026-01-31T12:00:00Z, or a token such as '{\"trades/0\":1234}'.",
+        ) from None
+
+
+async def _as_token(client: Client, topic: str, place: Token | datetime | None) -> Token | None:
+    """A time as a token: of each pubend the tick of then, as far as that is kept."""
+    from gapless.core.ticks import tick_at
+    from gapless.core.timestamps import to_microseconds
+    from gapless.core.token import Token
+
+    if place is None or isinstance(place, Token):
+        return place
+    tick = tick_at(Instant(max(0, to_microseconds(place))), 0)
+    positions = await client.positions(topic)
+    return Token({name: max(low, min(tick, high)) for name, (low, high) in positions.items()})
 
 
 async def _told(
@@ -91,7 +127,7 @@ async def _told(
             continue
         where = f"{item.pubend} [{item.span.start}, {item.span.end})"
         if not skip_lost:
-            raise LostError(where, "Give --skip-lost to go on behind it, or --from a later token.")
+            raise LostError(where, "Give --skip-lost to go on behind it, or a later --from.")
         say(f"gapless: {where} was released and is lost", err=True)
 
 
@@ -99,9 +135,10 @@ async def _print(batches: AsyncIterator[RangeBatch], *, as_json: bool) -> None:
     from gapless.cli.deliveries import show, show_json
 
     count = 0
+    width = screen_width()
     async for batch in batches:
         for event in batch.events():
-            say(show_json(event) if as_json else show(event))
+            say(show_json(event) if as_json else show(event, width))
         count += len(batch)
     if not count:
         say(NOTHING, err=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gapless.cli.status import ask
-from gapless.cli.terminal import say, visible
+from gapless.cli.terminal import json_text, say, visible
 from gapless.cli.where import AdminPorts, DataOrNone, UrlOrNone, places
 from gapless.core.errors import UsageError
 
@@ -55,7 +54,7 @@ def reload(
         if not answer["differences"] and not answer["refused"]:
             say(f"{visible(name)}: network and settings are what they were")
     if as_json:
-        say(json.dumps(looked, indent=2, ensure_ascii=False))
+        say(json_text(looked, indent=2))
     if is_refused:
         if not look:
             say("gapless: nothing was applied", err=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from gapless.cli.connection import URL, Url, connected
-from gapless.cli.terminal import say, visible
+from gapless.cli.terminal import json_text, say, visible
 
 
 def retire(
@@ -25,7 +24,7 @@ def retire(
     import asyncio
 
     asyncio.run(end(url, name))
-    say(json.dumps({"retired": name}) if as_json else f"{visible(name)} is retired")
+    say(json_text({"retired": name}) if as_json else f"{visible(name)} is retired")
 
 
 async def end(url: str, name: str) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gapless.cli.connection import URL, Url, connected
-from gapless.cli.terminal import say, visible
+from gapless.cli.terminal import json_text, say, visible
 
 if TYPE_CHECKING:
     from gapless.core.roster_messages import Roster, RosterEntry, RosterKind
@@ -78,14 +77,14 @@ def _run(
 
     if name is not None:
         asyncio.run(_strike(url, topic, of, name, number))
-        say(json.dumps({"removed": name}) if as_json else f"{name} is removed")
+        say(json_text({"removed": name}) if as_json else f"{name} is removed")
         return
     answer = asyncio.run(_list(url, topic, of))
     found = answer.entries
     if answer.more:
         say(f"these are the first {len(found)} of more", err=True)
     if as_json:
-        say(json.dumps([_row(each) for each in found], indent=2))
+        say(json_text([_row(each) for each in found], indent=2))
         return
     if not found:
         say(f"there are no {of}", err=True)

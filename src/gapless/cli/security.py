@@ -6,14 +6,13 @@ The authority's key is needed only here, to make certificates.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gapless.cli.terminal import say
+from gapless.cli.terminal import json_text, say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -211,7 +210,7 @@ def list_principals(
             name: {"rights": dict(each.rights.patterns), "tokens": len(each.hashes)}
             for name, each in entries.items()
         }
-        say(json.dumps(shown, indent=2))
+        say(json_text(shown, indent=2))
         return
     for name, each in entries.items():
         say(f"{name}  tokens={len(each.hashes)}  {each.rights.show()}")

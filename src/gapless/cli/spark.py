@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from gapless.cli.connection import URL, Url, with_credentials
 from gapless.cli.job import AsJson, log_of
-from gapless.cli.terminal import counted, say, visible
+from gapless.cli.terminal import counted, json_text, say, visible
 from gapless.core.errors import UsageError
 from gapless.core.ticks import PUBEND_BITS
 from gapless.core.token import Token
@@ -75,7 +74,7 @@ def offsets(
                 rows += compare(client, topic, token, condition, to)
         wanted = Token({row["pubend"]: row["to"] for row in rows}) if to else None
     if as_json:
-        say(json.dumps({"batch": batch, "pubends": rows, "moved": bool(yes and wanted)}))
+        say(json_text({"batch": batch, "pubends": rows, "moved": bool(yes and wanted)}))
     else:
         say(f"batch {batch} is committed")
         for row in rows:

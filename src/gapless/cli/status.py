@@ -11,7 +11,7 @@ import typer
 
 from gapless.cli.connection import check_unused, credentials
 from gapless.cli.serve import DATA
-from gapless.cli.terminal import add_row, make_table, pairs, say, show_size, visible
+from gapless.cli.terminal import add_row, json_text, make_table, pairs, say, show_size, visible
 from gapless.cli.where import AdminPorts, DataOrNone, UrlOrNone, places, told_in
 from gapless.core.errors import UsageError
 
@@ -78,7 +78,7 @@ def status(
     while True:
         found = seen.look() if watch else ask_all(admin, data, url)
         if as_json:
-            say(json.dumps(found, indent=None if watch else 2))
+            say(json_text(found, indent=None if watch else 2))
         elif console.is_terminal:
             console.print(brokers_table(found))
         else:

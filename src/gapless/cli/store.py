@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from gapless.cli.terminal import say
+from gapless.cli.terminal import json_text, say
 
 store = typer.Typer(
     name="store",
@@ -55,7 +54,7 @@ def status(
     states = {name: connection.state(name) for name in connection.names()}
     connection.close()
     if as_json:
-        say(json.dumps({name: asdict(state) for name, state in states.items() if state}))
+        say(json_text({name: asdict(state) for name, state in states.items() if state}))
         return
     for name, state in states.items():
         if state is None:

@@ -126,9 +126,14 @@ def where_from(start: str, kept: TokenFile | None, journal: DeliveryJournal | No
     if start in ("latest", "earliest") or start.lstrip().startswith("{"):
         return start
     try:
-        return datetime.fromisoformat(start).astimezone()
+        return as_time(start)
     except ValueError:
         raise UsageError(
             f"{start!r} is no place to start",
             "Use latest, earliest, a token, or a time such as 2026-01-31T12:00:00Z.",
         ) from None
+
+
+def as_time(text: str) -> datetime:
+    """ISO 8601; without a zone it is the time of this machine. `ValueError` if it is none."""
+    return datetime.fromisoformat(text).astimezone()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +10,7 @@ from gapless.cli.status import ask_all
 from gapless.cli.terminal import (
     BOUNDS,
     is_terminal,
+    json_text,
     make_table,
     pairs,
     say,
@@ -57,7 +57,7 @@ def subscriptions(
             say(f"gapless: {broker} {f'has {answer}' if answer else 'does not answer'}", err=True)
             found[broker] = None
     if as_json:
-        say(json.dumps(found, indent=2))
+        say(json_text(found, indent=2))
     if all(answer is None for answer in found.values()):
         raise typer.Exit(1)  # who knows?
     if as_json:

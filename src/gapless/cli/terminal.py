@@ -13,6 +13,8 @@ Commands print with `say` and make tables with `make_table`, and in no other way
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -54,6 +56,11 @@ def _escaped(character: str) -> str:
     return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 
+def json_text(value: object, indent: int | None = None) -> str:
+    """A value as JSON, with its characters as they are."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
 def counted(count: int, what: str) -> str:
     """`1 event`, `2,000 events`."""
     return (
@@ -92,6 +99,11 @@ def is_terminal() -> bool:
     from rich.console import Console
 
     return Console().is_terminal
+
+
+def screen_width() -> int | None:
+    """How many characters a line of the screen has; None where output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def show_size(size: int | None, accuracy: str) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from gapless.cli.connection import URL, Url, connected, with_credentials
-from gapless.cli.terminal import is_terminal, make_table, pairs, say, show_table, visible
+from gapless.cli.terminal import is_terminal, json_text, make_table, pairs, say, show_table, visible
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ def list_topics(as_json: AsJson = False, url: Url = URL) -> None:
     if not found:
         say("there are no topics: gapless topic create NAME", err=True)
     if as_json:
-        say(json.dumps([as_dict(each) for each in found], indent=2))
+        say(json_text([as_dict(each) for each in found], indent=2))
         return
     if is_terminal() and found:
         show_table(make_table(*COLUMNS, rows=(row(each).values() for each in found)))
@@ -218,7 +217,7 @@ def delete(
             f"Delete topic {visible(name)} with its events and subscriptions?", abort=True
         )
     run(url, lambda client: client.delete_topic(name))
-    say(json.dumps({"deleted": name}) if as_json else f"topic {visible(name)} is deleted")
+    say(json_text({"deleted": name}) if as_json else f"topic {visible(name)} is deleted")
 
 
 def run(url: str, work: Callable[[Client], Awaitable[Result]]) -> Result:
@@ -232,7 +231,7 @@ def run(url: str, work: Callable[[Client], Awaitable[Result]]) -> Result:
 
 
 def tell(found: TopicDescription | None, text: str, *, as_json: bool) -> None:
-    say(json.dumps(as_dict(found) if found else None) if as_json else text)
+    say(json_text(as_dict(found) if found else None) if as_json else text)
 
 
 def as_dict(found: TopicDescription) -> dict[str, object]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from gapless.cli.connection import URL, Url, connected
-from gapless.cli.terminal import say, visible
+from gapless.cli.terminal import json_text, say, visible
 
 
 def unsubscribe(
@@ -23,7 +22,7 @@ def unsubscribe(
     import asyncio
 
     asyncio.run(end(url, name))
-    say(json.dumps({"unsubscribed": name}) if as_json else f"{visible(name)} is unsubscribed")
+    say(json_text({"unsubscribed": name}) if as_json else f"{visible(name)} is unsubscribed")
 
 
 async def end(url: str, name: str) -> None:

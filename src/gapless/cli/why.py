@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gapless.cli.connection import check_unused, credentials
 from gapless.cli.serve import DATA
-from gapless.cli.terminal import say, visible
+from gapless.cli.terminal import json_text, say, visible
 from gapless.cli.where import AdminPorts, DataOrNone, UrlOrNone, places
 from gapless.client.json_values import to_json
 from gapless.core.errors import UsageError
@@ -54,7 +53,7 @@ def why(
     event, name = split(words, where)
     found = asyncio.run(ask(ports(admin, data, url), topic, name, event, where))
     if as_json:
-        say(json.dumps(found.to_json(), indent=2))
+        say(json_text(found.to_json(), indent=2))
     else:
         show(found)
     if found.verdict not in ("sent", "acknowledged"):
@@ -115,7 +114,7 @@ def show(found: Explanation) -> None:
     if found.event:
         say(
             f"event {found.event}"
-            + (f" {json.dumps(to_json(found.attributes))}" if found.attributes else "")
+            + (f" {json_text(to_json(found.attributes))}" if found.attributes else "")
         )
     for step in found.steps:
         say(f"  {visible(step.broker)}: {visible(step.what)}")

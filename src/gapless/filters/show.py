@@ -102,9 +102,9 @@ def show_name(name: str) -> str:
 
 
 def show_attribute(value: Value) -> str:
-    """The value of an attribute for people: as Python shows it; a timestamp and bytes as conditions
-    write them."""
-    return show_value(value) if isinstance(value, Timestamp | bytes) else repr(value)
+    """The value of an attribute for people: as conditions write it, and truths as JSON does."""
+    shown = show_value(value)
+    return shown.lower() if isinstance(value, bool) else shown
 
 
 def show_value(value: Value) -> str:
