@@ -32,6 +32,7 @@ from gapless.core.errors import GaplessError
 from gapless.doors.clients import BusyError
 from gapless.doors.mqtt.connection import MqttConnection, WebSocketConnection
 from gapless.doors.mqtt.directory import SessionDirectory
+from gapless.doors.mqtt.gathering import Gathering
 from gapless.doors.mqtt.host import GROUP, Host, group_name
 from gapless.doors.mqtt.journal import DoorJournal
 from gapless.doors.mqtt.mapping import (
@@ -102,6 +103,7 @@ class MqttDoor:
         self.json_payload = json_payload
         self.claims: frozenset[str] = frozenset()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.gathering = Gathering(self.tasks)
         self._claimed_s = 0.0
         self._hosts: dict[str, Host] = {}
         self._connections: set[MqttConnection] = set()
