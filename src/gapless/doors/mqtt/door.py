@@ -125,7 +125,7 @@ class MqttDoor:
         identities = self._broker.identities
         self._token = identities.lend_to_door() if identities else ""
         self.own = await self._opened.enter_async_context(self._broker.clients.own(self._token))
-        self.journal = DoorJournal(self._broker.folder / "mqtt")
+        self.journal = self.open_journal()
         self._opened.push_async_callback(self.journal.close)
         self.retained = Retained(self.journal.facts("retained"))
         with suppress(RefusedError):  # it exists, with other settings
@@ -158,6 +158,10 @@ class MqttDoor:
                     lambda kind=kind: kind(self), sock=listener, backlog=BACKLOG, ssl=tls
                 )
                 self._servers.append(server)
+
+    def open_journal(self) -> DoorJournal:
+        """What an earlier life of this broker has written."""
+        return DoorJournal(self._broker.folder / "mqtt")
 
     async def close(self, *, at_once: bool = False) -> None:
         """End all connections and stop reading; sessions live on in the journal."""
