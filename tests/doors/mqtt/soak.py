@@ -179,42 +179,48 @@ class BrowserTaker(Taker):
 
 
 class PahoSender:
-    """Publishes numbers of QoS 1 and 2; `done` has what was answered."""
+    """Publishes numbers of QoS 1 and 2; `done` has what was answered.
+
+    paho calls `on_publish` under a lock of its own that `publish` takes too: the callback takes no
+    lock, and another thread looks at what it has noted.
+    """
 
     def __init__(self, label: str, port: int) -> None:
         self.done: list[str] = []
         self._label = label
         self._client = session(label, port)
         self._sent: dict[int, str] = {}
-        self._lock = threading.Lock()
-        self._client.on_publish = self._published
+        self._answers: deque[int] = deque()
+        self._client.on_publish = lambda _, __, number, *___: self._answers.append(number)
         self._client.loop_start()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def _published(self, _: object, __: object, number: int, *___: object) -> None:
-        with self._lock:
-            self.done.append(self._sent.pop(number))
+    def _note(self) -> None:
+        while self._answers:
+            self.done.append(self._sent.pop(self._answers.popleft()))
 
     def _run(self) -> None:
         number = 0
         while not self._is_over.wait(PAUSE_S):
+            self._note()
             if len(self._sent) > 40:
                 continue
             qos = 1 + number % 2
             place, text = f"soak/{self._label}/{qos}", str(number)
-            with self._lock:
-                sent = self._client.publish(place, text, qos)
-                self._sent[sent.mid] = f"{place} {text}"
+            sent = self._client.publish(place, text, qos)
+            self._sent[sent.mid] = f"{place} {text}"
             number += 1
 
     def stop(self) -> bool:
         """Send nothing more; whether all was answered in time."""
         self._is_over.set()
+        self._thread.join()
         until_s = time.monotonic() + END_S
         while self._sent and time.monotonic() < until_s:
             time.sleep(0.1)
+            self._note()
         self._client.disconnect()
         self._client.loop_stop()
         return not self._sent
@@ -284,6 +290,7 @@ class Soak:
         made: list[Any] = [PahoTaker("paho", at["east"])]
         if shutil.which("mosquitto_sub"):
             options = ["-V", "5", "-c", "-i", "command", "-x", "4294967295", "-q", "2", "-k", "10"]
+            options += ["-D", "connect", "receive-maximum", "1000"]  # see docs/how-to/mqtt.md
             command = ["mosquitto_sub", "-p", str(at["west"]), *options, "-t", "soak/#", "-v", "-d"]
             made.append(ProcessTaker("mosquitto_sub", command))
             made[-1].ready.set()

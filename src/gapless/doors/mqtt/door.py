@@ -32,6 +32,7 @@ from gapless.core.errors import GaplessError
 from gapless.doors.clients import BusyError
 from gapless.doors.mqtt.connection import MqttConnection, WebSocketConnection
 from gapless.doors.mqtt.directory import SessionDirectory
+from gapless.doors.mqtt.gathering import Gathering
 from gapless.doors.mqtt.host import GROUP, Host, group_name
 from gapless.doors.mqtt.journal import DoorJournal
 from gapless.doors.mqtt.mapping import (
@@ -102,6 +103,7 @@ class MqttDoor:
         self.json_payload = json_payload
         self.claims: frozenset[str] = frozenset()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.gathering = Gathering(self.tasks)
         self._claimed_s = 0.0
         self._hosts: dict[str, Host] = {}
         self._connections: set[MqttConnection] = set()
@@ -123,7 +125,7 @@ class MqttDoor:
         identities = self._broker.identities
         self._token = identities.lend_to_door() if identities else ""
         self.own = await self._opened.enter_async_context(self._broker.clients.own(self._token))
-        self.journal = DoorJournal(self._broker.folder / "mqtt")
+        self.journal = self.open_journal()
         self._opened.push_async_callback(self.journal.close)
         self.retained = Retained(self.journal.facts("retained"))
         with suppress(RefusedError):  # it exists, with other settings
@@ -156,6 +158,10 @@ class MqttDoor:
                     lambda kind=kind: kind(self), sock=listener, backlog=BACKLOG, ssl=tls
                 )
                 self._servers.append(server)
+
+    def open_journal(self) -> DoorJournal:
+        """What an earlier life of this broker has written."""
+        return DoorJournal(self._broker.folder / "mqtt")
 
     async def close(self, *, at_once: bool = False) -> None:
         """End all connections and stop reading; sessions live on in the journal."""

@@ -56,8 +56,10 @@ if TYPE_CHECKING:
     from gapless.client.client import Client
     from gapless.client.delivery import Gap, Receipt
     from gapless.client.publisher import Publisher
+    from gapless.core.events import Value
     from gapless.doors.clients import SharedClient
     from gapless.doors.mqtt import packets
+    from gapless.doors.mqtt.gathering import Gathering
     from gapless.doors.mqtt.journal import DoorJournal
     from gapless.doors.mqtt.retained import Retained
     from gapless.doors.mqtt.session import Action, Key, MqttEvent, PackedEvents
@@ -102,6 +104,7 @@ class SharedState(Protocol):
     tasks: set[asyncio.Task[None]]
     journal: DoorJournal
     retained: Retained
+    gathering: Gathering
     own: Client
 
     def log(self, what: str, error: Exception) -> None: ...
@@ -523,10 +526,10 @@ class Host:
 
     async def _publish(self, topic: str, messages: list[MqttMessage]) -> list[Receipt]:
         door = self._door
-        events = [
+        events: list[tuple[Mapping[str, Value], bytes]] = [
             (attributes_of(each, json_payload=door.json_payload), each.payload) for each in messages
         ]
-        receipts = await self.client.publish_many(topic, events)
+        receipts = await door.gathering.publish(self.client, topic, events)
         door.count_received(len(messages))
         for message, receipt in zip(messages, receipts, strict=True):
             door.note(topic, message, receipt)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.client.delivery import Gap
@@ -83,9 +84,7 @@ class Tracker:
         if ticks is None or key.tick not in ticks:
             return
         ticks[key.tick] = True
-        for tick in list(ticks):
-            if not ticks[tick]:
-                break
+        for tick in list(takewhile(ticks.__getitem__, ticks)):
             del ticks[tick]
             self._done[key.pubend] = tick + 1
             self.released.append(Key(key.topic, key.pubend, tick))
