@@ -46,6 +46,20 @@ def test_a_pubend_that_lags_holds_all_others_back() -> None:
     assert order.latest == 30
 
 
+def test_a_client_that_waits_for_a_tick_is_told_how_far_all_has_come() -> None:
+    order = an_order()
+    assert not order.is_expected
+    order.expect(40)
+    assert (order.is_expected, order.latest) == (True, 39)
+    assert order.take({A: 60, B: 30}, MANY) == []
+    assert shown(order.take_silence()) == [(A, [], 30), (B, [], 30)]
+    assert order.is_expected, "not all below 40 has come"
+    assert order.take({A: 60, B: 45}, MANY) == []
+    assert shown(order.take_silence()) == [(A, [], 45), (B, [], 45)]
+    assert (order.is_expected, order.latest) == (False, 0)
+    order.check()
+
+
 def test_no_more_leaves_than_the_client_has_credit_for() -> None:
     order = an_order()
     order.add(A, [10, 30], [b"a"] * 2)
