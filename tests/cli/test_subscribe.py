@@ -127,6 +127,45 @@ def test_a_name_lets_the_broker_keep_the_token_and_is_listed_until_it_is_ended(
         assert (again.returncode, "no subscription 'desk'" in again.stderr) == (1, True)
 
 
+def test_one_name_for_two_topics_on_the_command_line_and_without_a_loop(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, "--topic", "orders", "--topic", "trades") as (url, _),
+        gapless.sync.connect(url) as client,
+    ):
+        with client.subscribe(["trades", "orders"], "i > 0", name="desk", order="total") as desk:
+            assert desk.topics == ("orders", "trades")
+            receipts = [
+                client.publish(topic, {"i": i})
+                for i, topic in enumerate(("trades", "orders", "trades", "orders"))
+            ]
+            taken = [item for item in desk.take(PATIENCE_S) if isinstance(item, gapless.Event)]
+            while len(taken) < 3:
+                taken += [each for each in desk.take(PATIENCE_S) if isinstance(each, gapless.Event)]
+            assert [(each.topic, each.attributes["i"]) for each in taken] == [
+                ("orders", 1), ("trades", 2), ("orders", 3),
+            ]  # fmt: skip
+            token = desk.token.to_json()
+        listing = listed(tmp_path).splitlines()
+        assert [line.split("  ")[0] for line in listing] == ["name=desk", "name=desk/trades"]
+        where = ("--data", str(tmp_path), "--json")
+        for number, topic, verdict in ((0, "trades", "filtered"), (2, "trades", "sent")):
+            event = f"{receipts[number].pubend}:{receipts[number].tick}"
+            told = json.loads(command("why", topic, event, "desk", *where).stdout)
+            assert told["verdict"] == verdict, told
+        client.publish("trades", {"i": 4})
+        arguments = ("subscribe", "trades,orders", "i > 0", "--name", "desk", "--total", "--json")
+        kept = tmp_path / "token"
+        kept.write_text(token, encoding="utf-8")
+        got = command(*arguments, "--token-file", str(kept), "--count", "1", "--url", url)
+        assert [json.loads(line)["attributes"]["i"] for line in got.stdout.splitlines()] == [4]
+        refused = command("subscribe", "trades,orders", "--name", "g", "--share-by", "i")
+        assert "a group is on one topic" in refused.stderr
+        altered = command("subscription", "alter", "desk", "i > 5", "--json", "--url", url)
+        assert set(json.loads(altered.stdout)["from"]) == {"orders/0", "trades/0"}
+        assert command("unsubscribe", "desk", "--url", url).stdout == "desk is unsubscribed\n"
+        assert listed(tmp_path) == ""
+
+
 def test_a_token_file_of_another_topic_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     token, journal = tmp_path / "token", tmp_path / "journal"
     topics = ("--topic", "t", "--topic", "other")

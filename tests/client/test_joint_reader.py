@@ -56,6 +56,25 @@ def test_a_reader_that_waits_is_woken_by_any_of_them() -> None:
     run(main())
 
 
+def test_who_leaves_the_reader_and_waits_for_one_of_them_is_woken() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.subscription() as first, desk.subscription() as second:
+            desk.inbox.deliver(deliveries((11,), 15, ((1, 2),)))
+            async for _ in together([first, second]).batches():
+                break
+            waiting = asyncio.create_task(anext(second))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            desk.inbox.deliver(deliveries((16,), 17, ((1, 2),)))
+            async with asyncio.timeout(5):
+                event = await waiting
+            assert isinstance(event, Event)
+            assert event.tick == 16
+
+    run(main())
+
+
 def test_it_ends_when_all_are_over_and_raises_the_error_of_one_that_failed() -> None:
     async def main() -> None:
         desk = Desk()

@@ -10,7 +10,9 @@ import pytest
 
 import gapless
 from gapless.client.parts import part_names, split_token, topic_of
-from gapless.core.identity import SubscriptionName, TopicName
+from gapless.core.client_messages import Acknowledge
+from gapless.core.identity import BrokerName, SubscriptionName, TopicName
+from gapless.core.ticks import TICK_MAX, instant_of
 from gapless.node.node import Node
 from gapless.testing import SimulatedNetwork
 
@@ -154,6 +156,17 @@ def test_in_total_order_an_idle_topic_holds_nothing_up() -> None:
     play(main)
 
 
+def test_a_client_that_waits_for_the_far_future_sets_nobody_s_clock() -> None:
+    async def main(network: SimulatedNetwork, client: Client) -> None:
+        async with client.subscribe("orders", name="desk", order="total"):
+            client.channel.send(Acknowledge(1, {}, awaited=TICK_MAX))
+            await asyncio.sleep(5)
+            receipt = await client.publish("orders", {"n": 1})
+            assert instant_of(receipt.tick) < network.world.now + 100_000
+
+    play(main)
+
+
 def test_in_total_order_what_waits_leaves_room_for_what_it_waits_for() -> None:
     """More than a client may have unconsumed waits in one topic for the other, whose link is
     cut."""
@@ -193,6 +206,33 @@ def test_a_crash_while_it_is_made_leaves_what_the_same_call_completes() -> None:
             await publish(client, 1, 2)
             assert sorted(await take(subscription, 3)) == [0, 1, 2], "it counts since it was made"
         network.drop_clients("a")
+        await client.unsubscribe("desk")
+        assert names(network) == []
+
+    play(main)
+
+
+def test_its_parts_know_each_other_after_a_move_and_a_crash() -> None:
+    """The broker that had them is drained while nobody is attached; the other one is restarted."""
+
+    async def main(network: SimulatedNetwork, client: Client) -> None:
+        async with client.subscribe(TOPICS, name="desk") as subscription:
+            await publish(client, 1, 2)
+            assert sorted(await take(subscription, 2)) == [1, 2]
+            token = subscription.token
+        node = network.world.processes[BrokerName("a")].node
+        assert isinstance(node, Node)
+        assert len(list(node.durable.subscriptions.all())) == 2
+        network.world.processes[BrokerName("a")].drive(Node.drain)
+        await until(lambda: not list(node.durable.subscriptions.all()))
+        await publish(client, 3, 4)
+        network.crash("b", back_after_s=2)
+        await asyncio.sleep(5)
+        async with client.subscribe(TOPICS, name="desk", start=token) as subscription:
+            assert sorted(await take(subscription, 2)) == [3, 4]
+        with pytest.raises(gapless.RefusedError, match="is on topics 'orders, trades'"):
+            async with client.subscribe("orders", name="desk"):
+                pass
         await client.unsubscribe("desk")
         assert names(network) == []
 

@@ -79,7 +79,7 @@ class Subscription(BaseSubscription):
         )
         self.lags: set[str] = set()  # pubends where it catches up, by messages of its own
         self.on_ready: Callable[[Subscription], None] | None = None
-        """Called when there is something to take, in place of the task that iterates."""
+        """Called when there is something to take, beside the task that iterates."""
         self._shared: SharedBacklog | None = None  # instead of its own backlog
         self._since: Mapping[str, int] = {}  # where it counts from on this connection
         self.unreached: tuple[BrokerName, ...] = ()
@@ -228,8 +228,7 @@ class Subscription(BaseSubscription):
     def _wake(self) -> None:
         if self.on_ready is not None:
             self.on_ready(self)
-        else:
-            super()._wake()
+        super()._wake()  # an application that has left the reader waits by itself
 
     # --- a shared backlog ------------------------------------------------------------------------
 
