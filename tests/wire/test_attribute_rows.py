@@ -6,6 +6,7 @@ import math
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from gapless.core.identity import PublisherName
 from gapless.core.timestamps import to_microseconds
 from gapless.wire import attribute_rows, parse
 from gapless.wire.attribute_rows import AttributeRows, check_plain
-from gapless.wire.events import check_events, decode_attributes, encode_event
+from gapless.wire.events import TEXT_MAX, check_events, decode_attributes, encode_event
 from tests.wire.test_survey import NAMES, VALUES, WANTED
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ TOO_MANY = b"\x91\xde\x01\x01" + b"".join(b"\xa3%03d\x01" % number for number in
         b"\x91\x80\x00",  # something behind it
         encode_event({"a": 1}) + b"\x00",
         TOO_MANY,
+        msgspec.msgpack.encode(({"a": "x" * (TEXT_MAX + 1)}, b"")),
     ],
 )
 def test_what_breaks_a_rule_is_refused_by_both(event: bytes) -> None:

@@ -16,7 +16,7 @@ from gapless.core.errors import EventError
 from gapless.core.events import EventBatch
 from gapless.wire import columnar
 from gapless.wire.columnar import EventColumns, check_attribute_name, encode_columns, encode_json
-from gapless.wire.events import check_events, encode_event
+from gapless.wire.events import TEXT_MAX, check_events, encode_event
 
 if TYPE_CHECKING:
     from gapless.core.events import Value
@@ -121,6 +121,10 @@ def test_what_the_broker_would_refuse_is_refused_before_it_is_sent() -> None:
     wide = {f"a{i}": pa.array([True]) for i in range(257)}
     with pytest.raises(EventError, match="257 attributes"):
         list(encode_columns(EventColumns(1, wide)))
+    texts = pa.array(["é" * TEXT_MAX, None, "x" * TEXT_MAX])
+    assert len(list(encode_columns(EventColumns(3, {"a": texts})))) == 3
+    with pytest.raises(EventError, match="a text has 65537 characters, the limit is 65536"):
+        list(encode_columns(EventColumns(2, {"a": pa.array(["x", "x" * (TEXT_MAX + 1)])})))
     with pytest.raises(EventError, match="empty"):
         check_attribute_name("")
 

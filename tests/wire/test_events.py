@@ -23,6 +23,7 @@ from gapless.core.timestamps import FIRST
 from gapless.wire.events import (
     ATTRIBUTE_COUNT_MAX,
     NAME_BYTES_MAX,
+    TEXT_MAX,
     Content,
     check_events,
     decode_attributes,
@@ -137,6 +138,7 @@ WRONG_ATTRIBUTES: list[tuple[dict[Any, Any], str]] = [
     ({"n" * (NAME_BYTES_MAX + 1): 1}, f"longer than {NAME_BYTES_MAX} bytes"),
     ({"é" * (NAME_BYTES_MAX // 2 + 1): 1}, f"longer than {NAME_BYTES_MAX} bytes"),
     ({str(n): n for n in range(ATTRIBUTE_COUNT_MAX + 1)}, "257 attributes, the limit is 256"),
+    ({"a": 1, "bad": "é" * (TEXT_MAX + 1)}, "'bad' is text of 65537 .* limit is 65536.*the body"),
 ]
 
 
@@ -197,6 +199,14 @@ def test_an_event_may_have_the_limit_and_not_one_byte_more() -> None:
     assert len(check_events(EventBatch((encoded,)), size)) == 1
     with pytest.raises(WireError, match=f"longer than {size - 1} bytes"):
         check_events(EventBatch((encoded,)), size - 1)
+
+
+def test_a_text_may_have_the_limit_and_not_one_character_more() -> None:
+    largest = {"a": "é" * TEXT_MAX, "b": "x" * TEXT_MAX}
+    assert check_events(EventBatch((encode_event(largest, bytes(TEXT_MAX)),)))
+    longer = msgspec.msgpack.encode(({"a": "x" * (TEXT_MAX + 1)}, b""))
+    with pytest.raises(WireError, match="a text of an event is longer than 65536 characters"):
+        check_events(EventBatch((encode_event({}), longer)))
 
 
 def test_names_at_the_limit_are_let_in() -> None:

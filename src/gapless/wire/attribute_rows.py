@@ -31,6 +31,7 @@ from gapless.wire.events import (
     ATTRIBUTE_COUNT_MAX,
     EVENT_BYTES_MAX,
     NAME_BYTES_MAX,
+    TEXT_MAX,
     check_events,
     decode_attributes,
     encode_event,
@@ -85,7 +86,8 @@ class AttributeRows(Sequence["Attributes"]):
 def check_plain(batch: EventBatch, event_bytes_max: int = EVENT_BYTES_MAX) -> None:
     """As `check_events`, faster for nearly all batches."""
     data, bounds = _end_to_end(batch)
-    is_long = len(data) > event_bytes_max and max(map(len, batch)) > event_bytes_max
+    limit = min(event_bytes_max, TEXT_MAX)  # what is shorter has no text that is longer
+    is_long = len(data) > limit and max(map(len, batch)) > limit
     if is_long or not parse.is_plain(data, bounds, ATTRIBUTE_COUNT_MAX, NAME_BYTES_MAX):
         check_events(batch, event_bytes_max)
 

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from gapless.core.errors import EventError
 from gapless.core.timestamps import BEYOND, FIRST, LAST, to_microseconds
-from gapless.wire.events import ATTRIBUTE_COUNT_MAX, EVENT_BYTES_MAX, encode_event
+from gapless.wire.events import ATTRIBUTE_COUNT_MAX, EVENT_BYTES_MAX, TEXT_MAX, encode_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -167,6 +167,8 @@ def _values(name: bytes, column: Any) -> list[Any]:
     """For each row the encoded name and value, in one array or in two; null where it is null."""
     kind = column.type
     if pa.types.is_string(kind):
+        if (pc.max(pc.binary_length(column)).as_py() or 0) > TEXT_MAX:
+            _check_texts(column)
         return [_by_length(column, _text_head, name), column.cast(BINARY)]
     if pa.types.is_boolean(kind):
         codes = FALSE + column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint8)
@@ -186,6 +188,15 @@ def _values(name: bytes, column: Any) -> list[Any]:
         return [_cells(name + TIMESTAMP_HEAD, TIMESTAMP, _timestamps(column), column)]
     assert pa.types.is_float64(kind), kind
     return [_cells(name, FLOAT, column.fill_null(0.0).to_numpy().astype(">f8"), column)]
+
+
+def _check_texts(column: Any) -> None:
+    longest = pc.max(pc.utf8_length(column)).as_py()
+    if longest > TEXT_MAX:
+        raise EventError(
+            f"a text has {longest} characters, the limit is {TEXT_MAX}",
+            "Put it into the body; conditions look at attributes only.",
+        )
 
 
 def _timestamps(column: Any) -> Any:

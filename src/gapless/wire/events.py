@@ -56,6 +56,10 @@ ATTRIBUTE_COUNT_MAX = 256
 NAME_BYTES_MAX = 255
 """The longest name of an attribute or a publisher, in UTF-8."""
 
+TEXT_MAX = 64 * 1024
+"""The longest text of an attribute, in characters. Each pattern of each condition is searched for
+in all of a text, and nobody else is served meanwhile."""
+
 INTEGER_MIN, INTEGER_MAX = -(1 << 63), (1 << 63) - 1
 
 _Integer = Annotated[int, msgspec.Meta(ge=INTEGER_MIN, le=INTEGER_MAX)]
@@ -163,9 +167,14 @@ def encode_events(
         if len(encoded) > event_bytes_max:
             raise _oversized(len(encoded), event_bytes_max)
         # Names are inside what is not the body: if all that is short, so are they.
+        rest = len(encoded) - len(body)
         if "" in attributes or (
-            len(encoded) - len(body) > NAME_BYTES_MAX
-            and (len(attributes) > ATTRIBUTE_COUNT_MAX or _unfit_name(attributes))
+            rest > NAME_BYTES_MAX
+            and (
+                len(attributes) > ATTRIBUTE_COUNT_MAX
+                or _unfit_name(attributes)
+                or (rest > TEXT_MAX and _has_long_text(attributes))
+            )
         ):
             raise _unfit(attributes)
         yield encoded
@@ -222,13 +231,16 @@ def decode_contents(batch: EventBatch) -> list[Content]:
 def check_events(batch: EventBatch, event_bytes_max: int = EVENT_BYTES_MAX) -> list[Content]:
     """The contents of a publisher's batch, if every event is whole and within all limits."""
     contents = decode_contents(batch)
-    if max(map(len, batch), default=0) > event_bytes_max:
+    longest = max(map(len, batch), default=0)
+    if longest > event_bytes_max:
         raise WireError(f"an event is longer than {event_bytes_max} bytes")
     for content in contents:
         if len(content.attributes) > ATTRIBUTE_COUNT_MAX:
             raise WireError(f"an event has more than {ATTRIBUTE_COUNT_MAX} attributes")
         if (content.publisher is None) is not (content.sequence is None):
             raise WireError("an event has a publisher without a sequence, or the reverse")
+    if longest > TEXT_MAX and any(_has_long_text(content.attributes) for content in contents):
+        raise WireError(f"a text of an event is longer than {TEXT_MAX} characters")
     # Most batches repeat a few names: look at each once.
     names = set[str]().union(*(content.attributes for content in contents))
     names.update(content.publisher for content in contents if content.publisher is not None)
@@ -311,6 +323,7 @@ def _unfit(attributes: Mapping[str, Value]) -> EventError:
             return EventError(f"an attribute's name, {name!r:.80}, is {unfit}", "Choose another.")
         if unfit := _unfit_value(value):
             remedy = _ZONE_REMEDY if unfit == NO_ZONE else _VALUE_REMEDY
+            remedy = _BODY_REMEDY if type(value) is str and len(value) > TEXT_MAX else remedy
             return EventError(f"attribute {name!r:.80} is {unfit}", remedy)
     raise AssertionError("an event was refused, but every attribute of it is good")
 
@@ -319,13 +332,20 @@ _VALUE_REMEDY = (
     "Use bool, int, float, str, datetime or bytes, or leave it out for NULL "
     "(numpy: value.item(), pandas: value.to_pydatetime())."
 )
+_BODY_REMEDY = "Put it into the body; conditions look at attributes only."
 _ZONE_REMEDY = "Give it a time zone: datetime.now(UTC), or value.replace(tzinfo=UTC)."
+
+
+def _has_long_text(attributes: Mapping[str, Value]) -> bool:
+    return any(type(value) is str and len(value) > TEXT_MAX for value in attributes.values())
 
 
 def _unfit_value(value: object) -> str:
     if type(value) is int:
         return "" if INTEGER_MIN <= value <= INTEGER_MAX else "beyond 64 bits, signed"
     if type(value) is str:
+        if len(value) > TEXT_MAX:
+            return f"text of {len(value)} characters, the limit is {TEXT_MAX}"
         return "" if _is_unicode(value) else "text with half a surrogate pair, which has no UTF-8"
     if type(value) is datetime:
         try:
