@@ -68,7 +68,6 @@ function layers(cells) {
   return columns;
 }
 
-const WIDTH = 1000;
 const LEFT = 120;
 const LANE = 56;
 const IS_CALM = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -83,20 +82,22 @@ export function drawKnowledge(svg, lanes, host) {
   const [start, end] = [Math.min(...lanes.map((each) => each.start)), Math.max(...lanes.map((each) => each.end))];
   const below = lanes.length === 1 ? Object.entries(lanes[0].below) : [];
   const height = 40 + lanes.length * LANE + below.length * 40;
-  svg.setAttribute("viewBox", `0 0 ${WIDTH} ${height}`);
-  const at = (tick) => LEFT + (Math.min(Math.max(tick, start), end) - start) * ((WIDTH - LEFT - 10) / (end - start));
+  const room = svg.parentElement.clientWidth;
+  const width = room < 700 ? room : 1000;
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  const at = (tick) => LEFT + (Math.min(Math.max(tick, start), end) - start) * ((width - LEFT - 10) / (end - start));
   const bar = (from, to, y, tall, kind, title) => {
     const made = draw(svg, "rect", { x: at(from), y, width: Math.max(kind === "D" ? 3 : 1, at(to) - at(from)), height: tall, class: kind });
     if (title) draw(made, "title", {}, title);
   };
   const seconds = Math.round((end - start) / 1024 / 1e6);
-  const step = seconds > 12 ? 5 : 1;
-  for (let ago = step; ago <= seconds; ago += step) {
+  const step = Math.ceil(seconds * 110 / (width - LEFT));
+  for (let ago = step; ago < seconds + 0.5; ago += step) {
     const x = at(end - ago * 1024 * 1e6);
     draw(svg, "line", { x1: x, y1: 8, x2: x, y2: height - 24, class: "second" });
     draw(svg, "text", { x, y: height - 6, class: "quiet middle" }, `${ago} s ago`);
   }
-  draw(svg, "text", { x: WIDTH - 34, y: height - 6, class: "quiet" }, "now");
+  draw(svg, "text", { x: width - 36, y: height - 6, class: "quiet" }, "now");
   lanes.forEach((lane, row) => {
     const y = 14 + row * LANE;
     draw(svg, "text", { x: 10, y: y + 14 }, lane.broker);
