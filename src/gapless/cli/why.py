@@ -14,6 +14,7 @@ from gapless.client.json_values import to_json
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from gapless.client.credentials import Credentials
@@ -71,9 +72,9 @@ def split(words: list[str], where: str | None) -> tuple[str | None, str]:
     )
 
 
-def ports(admin: list[str] | None, data: Path | None, url: str | None) -> list[str]:
-    """The admin ports to ask."""
-    found = [address for address in places(admin, data, url).values() if address]
+def ports(admin: list[str] | None, data: Path | None, url: str | None) -> dict[str, str]:
+    """The admin ports to ask, each with what it is called."""
+    found = {address: name for name, address in places(admin, data, url).items() if address}
     if not found:
         where = f"keeps its data in {data or DATA}" if url is None else f"is at {url}"
         remedy = "Say where to ask with --url, --data or --admin."
@@ -82,14 +83,13 @@ def ports(admin: list[str] | None, data: Path | None, url: str | None) -> list[s
 
 
 async def ask(
-    admin: list[str], topic: str, name: str, event: str | None, where: str | None
+    admin: Mapping[str, str], topic: str, name: str, event: str | None, where: str | None
 ) -> Explanation:
     from gapless.client.why import ask_why
 
     shown = admin_credentials(admin)
-    bare = [each.removeprefix("http://").removeprefix("https://") for each in admin]
     return await ask_why(
-        bare,
+        {url.partition("://")[2] or url: each for url, each in admin.items()},
         topic,
         name,
         event,
@@ -99,7 +99,7 @@ async def ask(
     )
 
 
-def admin_credentials(admin: list[str]) -> Credentials | None:
+def admin_credentials(admin: Iterable[str]) -> Credentials | None:
     """What admin ports with security are shown; None for those without."""
     from gapless.client.credentials import find_credentials
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +26,7 @@ from gapless.filters.reasons import reasons
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     Facts = Mapping[str, Any]
 
@@ -323,7 +324,7 @@ def other_topic(answers: Mapping[str, Facts | None], topic: str) -> bool:
 
 
 async def ask_why(
-    admin: Sequence[str],
+    admin: Sequence[str] | Mapping[str, str],
     topic: str,
     subscription: str,
     event: str | None,
@@ -332,7 +333,8 @@ async def ask_why(
     token: str = "",
     context: ssl.SSLContext | None = None,
 ) -> Explanation:
-    """Ask these admin ports, and conclude. Without an `event`, the newest that matches `where`."""
+    """Ask these admin ports, and conclude. Without an `event`, the newest that matches `where`. A
+    mapping has the names of the brokers, for those that do not answer."""
     from urllib.parse import urlencode
 
     if (event is None) == (where is None):
@@ -366,7 +368,9 @@ async def ask_why(
             answers, subscription = found, part
     if not any(each is not None for each in answers.values()):
         raise LinkError(f"no admin port answers at {', '.join(admin)}")
+    names = dict(admin) if isinstance(admin, Mapping) else {}
     named = {
-        each["broker"] if each is not None else address: each for address, each in answers.items()
+        each["broker"] if each is not None else names.get(address, address): each
+        for address, each in answers.items()
     }
     return explain(named, topic, pubend, tick, subscription)

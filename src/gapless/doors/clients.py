@@ -65,7 +65,6 @@ class SharedClient:
         self.users = 0
         self.opening = asyncio.create_task(enter(client))
         self._on_idle = on_idle
-        self._is_rejected = False
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -73,9 +72,9 @@ class SharedClient:
         """Whether it can be used again: it is not lost for good."""
         opening = self.opening
         if not opening.done():
-            return not self._is_rejected
+            return True
         has_failed = opening.cancelled() or opening.exception() is not None
-        return not (has_failed or self._is_rejected or self.client.channel.problem)
+        return not (has_failed or self.client.channel.problem)
 
     def begin(self) -> None:
         self.users += 1
@@ -86,10 +85,6 @@ class SharedClient:
         if not self.users:
             wait_s = IDLE_S if self.is_fit else 0.0
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_idle, self)
-
-    def judge(self, error: GaplessError) -> None:
-        """After an error of a request: it may say that the token does not count any more."""
-        self._is_rejected = self._is_rejected or is_rejection(error)
 
     def stop_timer(self) -> None:
         if self._timer is not None:
@@ -118,9 +113,6 @@ class DoorClients:
         entry = await self.hold(token)
         try:
             yield entry.client
-        except GaplessError as error:
-            entry.judge(error)
-            raise
         finally:
             entry.end()
 

@@ -198,6 +198,8 @@ def test_each_view_shows_what_the_broker_has(tmp_path: Path, browser: Any) -> No
         seen.shot("subscriptions")
         seen.page.keyboard.press("2")
         seen.text("#topic-rows", "t.*durable")
+        seen.page.keyboard.press("6")
+        seen.text("#why-answer .events li", '"n":19')
         seen.page.keyboard.press("5")
         seen.text("#knowledge-figures", "Settled")
         seen.page.select_option("#knowledge-pubend", "t/0")
@@ -216,7 +218,7 @@ def test_a_person_publishes_watches_and_asks_why(tmp_path: Path, browser: Any) -
         seen.page.click("#tab-topics")
         seen.page.fill("#publish-attributes", '{"price": 50, "name": "<b>bold</b>"}')
         seen.page.click("#publish button")
-        seen.text("#publish-answer", "Durable as t/0:")
+        seen.text("#publish-answer", "Durable as t/0:.*why")
         seen.shot("publish")
         seen.page.fill("#publish-attributes", '{"price": }')
         seen.page.click("#publish button")
@@ -226,9 +228,10 @@ def test_a_person_publishes_watches_and_asks_why(tmp_path: Path, browser: Any) -
         seen.text("#tail-events li", "<b>bold</b>")
         seen.text("#tail-count", "1 of 1 events matched")
         seen.shot("tail")
-        seen.page.click("#tab-why")
-        seen.page.fill("#why-subscription", "desk")
-        seen.page.click("#why-form button")
+        seen.page.click("#tail-events li button")
+        seen.text("#why-answer tr", "desk.*filtered.*price > 90 is FALSE: price is 50")
+        seen.shot("why-all")
+        seen.page.click("#why-answer tr button")
         seen.text("#why-answer .verdict", "filtered: .*price > 90 is FALSE: price is 50")
         seen.shot("why")
         seen.page.fill("#why-event", "")
@@ -248,6 +251,47 @@ def watch_a_condition(seen: Visit) -> None:
     seen.text("#tail-check", "matches 0 of the newest 0 events")
     seen.page.keyboard.press("Enter")
     seen.text("#tail-count", "0 of 0 events")
+
+
+def test_a_topic_leads_to_its_tail_and_a_button_keeps_its_focus_while_figures_come(
+    tmp_path: Path, browser: Any
+) -> None:
+    """Rows are drawn anew each second: a person with a keyboard must not lose the place."""
+    with Served(tmp_path) as broker, sync.connect(broker.url) as client:
+        with client.subscribe("two", name="desk"):
+            pass
+        client.publish("two", {"n": 1})
+        seen = Visit(browser, broker.admin, "#topics")
+        held = seen.page.locator("#topic-rows button", has_text="two")
+        held.focus()
+        for count in (2, 3):
+            client.publish("two", {"n": count})
+            seen.text("#topic-rows tr", f"two.*{count}")
+        focused = seen.page.evaluate("document.activeElement.textContent")
+        assert focused == "two"
+        seen.page.keyboard.press("Enter")
+        seen.text("#tail-count", "0 of 0 events")
+        client.publish("two", {"n": 4})
+        seen.text("#tail-events li", '"n":4')
+        assert seen.problems == []
+
+
+def test_the_tail_shows_the_newest_that_match_before_anything_is_watched(
+    tmp_path: Path, browser: Any
+) -> None:
+    with Served(tmp_path) as broker, sync.connect(broker.url) as client:
+        with client.subscribe("t", name="keeper"):
+            pass
+        client.publish_many("t", [({"n": n}, b"") for n in range(30)])
+        seen = Visit(browser, broker.admin, "#tail")
+        seen.page.fill("#tail-where", "n < 25")
+        seen.text("#tail-check", "matches 25 of the newest 30")
+        seen.text("#tail-events li:first-child", '"n":24')
+        assert seen.page.locator("#tail-events li").count() == 20
+        seen.page.fill("#tail-where", "n <")
+        seen.text("#tail-check.bad", "found end of condition")
+        assert seen.page.is_disabled("#tail-button")
+        assert seen.problems == []
 
 
 def test_a_broker_that_is_killed_is_told_and_the_page_goes_on_when_it_is_back(
@@ -285,7 +329,7 @@ def test_a_gap_has_a_button_that_says_how_to_fill_it_from_a_lake(
         with client.subscribe("short", condition, name="desk") as subscription:
             gap: Any = next(item for item in subscription if isinstance(item, Gap))
             seen = Visit(browser, broker.admin, "#subscriptions")
-            seen.page.click("#subscription-rows button")
+            seen.page.click("#subscription-rows button.small")
             seen.text("#gap-about", "desk was told: events published from 20.* UTC")
             seen.shot("gap")
             words = shlex.split(seen.page.inner_text("#gap-command"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from gapless import Gap
 from gapless.cli.replay import read_gap
@@ -256,6 +257,9 @@ def test_metrics_have_lag_and_no_more_series_than_they_may(tmp_path: Path) -> No
             await publish(client, 7)
             await wait_until(lambda: figures(broker, "z")["pending"] == 7)
             text = (await get(broker, "/metrics"))[1]
+        families = {each.name: each for each in text_string_to_metric_families(text)}
+        lags = families["gapless_subscription_pending_events"].samples
+        assert {each.labels["subscription"]: each.value for each in lags} == {"z": 7, "y": 7}
         assert 'gapless_subscription_pending_events{subscription="z",topic="t"} 7.0' in text
         assert 'gapless_subscription_exact{subscription="y",topic="t"} 1.0' in text
         assert 'subscription="x"' not in text, "those that were made first have series"

@@ -250,9 +250,8 @@ def test_a_person_publishes_watches_and_asks_why_in_the_network(
         seen.page.click("#tab-tail")
         seen.text("#tail-events li", '"price":50')
         seen.text("#tail-count", "1 of 1 events matched")
-        seen.page.click("#tab-why")
-        seen.page.fill("#why-subscription", "desk")
-        seen.page.click("#why-form button")
+        seen.page.click("#tail-events li button")
+        seen.page.click("#why-answer tr button")
         seen.text("#why-answer .verdict", "filtered: .*price > 90 is FALSE: price is 50")
         seen.shot("whole-why-narrow-dark")
         seen.page.click("#tab-knowledge")
@@ -262,4 +261,39 @@ def test_a_person_publishes_watches_and_asks_why_in_the_network(
         seen.shot("whole-knowledge-narrow-dark")
         seen.page.click("#tab-network")
         seen.shot("whole-narrow-dark")
+        assert seen.problems == []
+
+
+def test_the_picture_of_knowledge_moves_with_events_nacks_and_acknowledgements(
+    tmp_path: Path, browser: Any
+) -> None:
+    """Events are published while the relays are down: the subscriber's broker asks for them when
+    they are back, and acknowledges them."""
+    network = Network(tmp_path)
+    picture = "#knowledge-picture"
+    with (
+        network.running() as address,
+        sync.connect(network.url("host")) as feed,
+        sync.connect(network.url("west")) as client,
+        client.subscribe("t", name="desk") as subscription,
+    ):
+        seen = Visit(browser, address, "#knowledge", viewport={"width": 1280, "height": 900})
+        for name in NAMES:
+            seen.text(f"{picture} text", f"^{name}$")
+        seen.text(f"{picture} text", "^hosts the pubend$")
+        feed.publish("t", {"n": 0})
+        seen.page.locator(f"{picture} rect.D").first.wait_for(state="attached")
+        network.kill("relay-1", "relay-2")
+        seen.text(f"{picture} text.broken", "does not answer")
+        feed.publish_many("t", [({"n": n}, b"") for n in range(1, 30)])
+        seen.shot("knowledge-cut")
+        network.start("relay-1", "relay-2")
+        seen.page.locator(f"{picture} circle.message.asked").first.wait_for(state="attached")
+        seen.text(f"{picture} text.travels.nack", "nack")
+        seen.shot("knowledge-nack")
+        taken = [event for _, event in zip(range(30), subscription, strict=False)]
+        subscription.acknowledge()
+        seen.page.locator(f"{picture} circle.message.acknowledged").first.wait_for(state="attached")
+        seen.shot("knowledge-acknowledged")
+        assert [event.attributes["n"] for event in taken] == list(range(30))  # type: ignore[union-attr]
         assert seen.problems == []

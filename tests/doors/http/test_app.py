@@ -43,6 +43,22 @@ def test_a_topic_is_created_shown_listed_and_deleted(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_topic_that_keeps_events_for_everybody_can_be_read_though_nobody_subscribes(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path, http="127.0.0.1:0") as broker:
+            caller = Caller.of(broker)
+            made = await caller.ask("PUT", "/topics/kept", '{"keep_seconds": 3600}')
+            assert (made.status, made.json["keep_seconds"]) == (200, 3600)
+            await caller.publish("kept", *({"n": n} for n in range(3)))
+            for _ in range(3):  # whatever was released meanwhile
+                found = (await caller.get("/topics/kept/events")).lines
+                assert [each["attributes"]["n"] for each in found] == [0, 1, 2]
+
+    run(main())
+
+
 def test_a_slash_in_a_name_is_no_part_of_the_path(tmp_path: Path) -> None:
     async def main() -> None:
         async with make_broker(tmp_path, http="127.0.0.1:0") as broker:

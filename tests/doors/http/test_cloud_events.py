@@ -73,6 +73,22 @@ def test_binary_mode_decodes_headers_and_keeps_the_body() -> None:
     assert body == b"\xff"
 
 
+@pytest.mark.parametrize("missing", ["specversion", "id", "source", "type"])
+def test_a_request_in_binary_mode_that_lacks_a_header_is_refused_and_not_taken_for_json(
+    tmp_path: Path, missing: str
+) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path, http="127.0.0.1:0") as broker:
+            headers = {f"ce-{name}": text for name, text in EVENT.items() if name != missing}
+            kind = {"Content-Type": "application/json"}
+            caller = Caller.of(broker)
+            answer = await caller.ask("POST", "/topics/t/events", '{"n": 1}', kind | headers)
+            assert answer.status == 400
+            assert missing in answer.json["detail"]
+
+    run(main())
+
+
 def test_an_event_of_ours_becomes_a_cloud_event() -> None:
     shown = show_structured(delivered({"price": 92.5, "n": 1, "a b": 2, "big": 1 << 40}, b"\xff"))
     assert shown == {

@@ -70,6 +70,39 @@ def test_pages_of_other_origins_are_refused_unless_they_are_configured(
     run(main())
 
 
+def test_a_page_of_a_configured_origin_may_send_what_the_door_asks_for_and_read_its_headers(
+    tmp_path: Path,
+) -> None:
+    asked = "authorization, content-type, gapless-publisher, gapless-sequence, last-event-id"
+
+    async def main() -> None:
+        options: Any = {"http": "127.0.0.1:0", "http_origins": ("https://shop.example",)}
+        async with make_broker(tmp_path, **options) as broker:
+            caller = Caller.of(broker)
+            origin = {"Origin": "https://shop.example"}
+            for method in ("GET", "POST", "PUT", "DELETE"):
+                preflight = {
+                    **origin,
+                    "Access-Control-Request-Method": method,
+                    "Access-Control-Request-Headers": asked,
+                }
+                answer = await caller.ask("OPTIONS", "/topics/t/events", headers=preflight)
+                assert answer.status == 200, answer
+                allowed = answer.headers["access-control-allow-headers"].lower()
+                assert set(asked.split(", ")) <= {each.strip() for each in allowed.split(",")}
+                assert method in answer.headers["access-control-allow-methods"]
+                assert "access-control-allow-credentials" not in answer.headers
+            found = await caller.ask("GET", "/topics/t/events", headers=origin)
+            assert found.headers["access-control-allow-origin"] == "https://shop.example"
+            assert "Gapless-Next" in found.headers["access-control-expose-headers"]
+            other = {**preflight, "Origin": "https://evil.example"}
+            refused = await caller.ask("OPTIONS", "/topics/t/events", headers=other)
+            assert refused.status in (400, 403)
+            assert "access-control-allow-origin" not in refused.headers
+
+    run(main())
+
+
 def test_a_page_of_its_own_may_use_the_door_and_no_other_gets_leave(tmp_path: Path) -> None:
     async def main() -> None:
         async with make_broker(tmp_path, http="127.0.0.1:0") as broker:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 from starlette.routing import Route
 
+from gapless.client.client import Client
 from gapless.doors.clients import DoorClients
 from gapless.doors.http import app
-from gapless.doors.http.openapi import PATHS, SCHEMAS, document
+from gapless.doors.http.openapi import PATHS, SCHEMAS, SETTINGS, document
 from tests.broker.stage import make_broker, run
 from tests.doors.http.caller import Caller
 
@@ -36,6 +38,11 @@ def test_every_schema_that_is_named_exists_and_is_used() -> None:
     named = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
     assert named <= SCHEMAS.keys()
     assert SCHEMAS.keys() - named == set()
+
+
+def test_a_topic_has_the_settings_that_the_client_gives_it() -> None:
+    given = set(inspect.signature(Client.create_topic).parameters) - {"self", "name"}
+    assert given == app.TOPIC_FIELDS == SETTINGS.keys()
 
 
 def test_every_path_and_parameter_is_in_the_reference() -> None:

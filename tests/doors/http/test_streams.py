@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 from websockets.asyncio.client import connect as connect_socket
@@ -59,6 +60,26 @@ def test_a_stream_goes_on_behind_the_last_id_that_its_reader_has(tmp_path: Path,
                         seen += numbers([await reader.next()])
                         last = reader.last
             assert sorted(seen) == list(range(30))
+
+    run(main())
+
+
+def test_the_last_event_id_counts_before_the_from_of_the_url(tmp_path: Path) -> None:
+    """A browser connects again with the URL it had, and with the ID it has."""
+
+    async def main() -> None:
+        async with make_broker(tmp_path, http="127.0.0.1:0") as broker, connected(broker) as client:
+            caller = Caller.of(broker)
+            async with client.subscribe("t", name="keeper"):
+                pass
+            for n in range(3):
+                await client.publish("t", {"n": n})
+            query = {"from": "earliest"}
+            async with caller.stream("/topics/t/subscribe", **query) as reader:
+                assert numbers(await reader.events(2)) == [0, 1]
+                last = reader.last
+            async with caller.stream("/topics/t/subscribe", last, **query) as reader:
+                assert numbers([await reader.next()]) == [2]
 
     run(main())
 
@@ -130,15 +151,7 @@ def test_a_reader_that_does_not_read_is_detached_and_misses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(streams, "STALL_S", 0.05)
-    detached = 0
-    original = feed.Feed.detach
-
-    async def detach(self: feed.Feed) -> None:
-        nonlocal detached
-        detached += 1
-        await original(self)
-
-    monkeypatch.setattr(feed.Feed, "detach", detach)
+    detached = counting_detachments(monkeypatch)
     count, body = 400, b"x" * 50_000
 
     async def main() -> None:
@@ -151,10 +164,23 @@ def test_a_reader_that_does_not_read_is_detached_and_misses_nothing(
                 await reader.begin()
                 for n in range(count):
                     await client.publish("t", {"n": n}, body)
-                await wait_until(lambda: detached > 0)
+                await wait_until(lambda: len(detached) > 0)
                 assert numbers(await reader.events(count)) == list(range(count))
 
     run(main())
+
+
+def counting_detachments(monkeypatch: pytest.MonkeyPatch) -> list[feed.Feed]:
+    """The feeds that are detached from now on."""
+    detached: list[feed.Feed] = []
+    original = feed.Feed.detach
+
+    async def detach(self: feed.Feed) -> None:
+        detached.append(self)
+        await original(self)
+
+    monkeypatch.setattr(feed.Feed, "detach", detach)
+    return detached
 
 
 def slow_stream(caller: Caller, **query: object) -> Any:
@@ -269,6 +295,85 @@ def test_a_socket_streams_acknowledges_and_goes_on_by_its_token(tmp_path: Path) 
             async with connect_socket(url) as socket:
                 await socket.recv()
                 assert json.loads(await socket.recv())["event"]["attributes"] == {"n": 2}
+
+    run(main())
+
+
+def test_a_socket_that_does_not_read_is_detached_and_misses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "STALL_S", 0.05)
+    detached = counting_detachments(monkeypatch)
+    count, body = 400, b"x" * 50_000
+
+    async def main() -> None:
+        async with make_broker(tmp_path, http="127.0.0.1:0") as broker, connected(broker) as client:
+            async with client.subscribe("t", name="keeper"):
+                pass
+            url = f"ws://{broker.doors.addresses['http']}/topics/t/subscribe"
+            async with connect_socket(url, max_queue=1) as socket:
+                await socket.recv()
+                for n in range(count):
+                    await client.publish("t", {"n": n}, body)
+                await wait_until(lambda: len(detached) > 0)
+                found, last = list[int](), 0
+                while len(found) < count:
+                    message = json.loads(await socket.recv())
+                    if "event" in message:
+                        found.append(message["event"]["attributes"]["n"])
+                        token = json.loads(message["token"])["t/0"]
+                        assert last < token == message["event"]["tick"] + 1
+                        last = token
+                assert found == list(range(count))
+
+    run(main())
+
+
+def test_a_socket_that_never_reads_again_loses_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "STALL_S", 0.02)
+    monkeypatch.setattr(streams, "GIVE_UP_S", 0.02)
+
+    async def main() -> None:
+        async with make_broker(tmp_path, http="127.0.0.1:0") as broker, connected(broker) as client:
+            url = f"ws://{broker.doors.addresses['http']}/topics/t/subscribe"
+            async with connect_socket(url, max_queue=1) as socket:
+                await socket.recv()
+                for n in range(400):
+                    await client.publish("t", {"n": n}, b"x" * 50_000)
+                await wait_until(lambda: not open_streams(broker))
+
+    run(main())
+
+
+def test_a_gap_over_a_socket_is_no_event_and_an_end_says_why(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path, http="127.0.0.1:0") as broker, connected(broker) as client:
+            async with client.subscribe("t", name="keeper") as keeper:
+                first = await client.publish("t", {"n": 0})
+                await anext(keeper)
+                await keeper.acknowledge()
+            while (await client.positions("t"))["t/0"][0] <= first.tick:
+                pass  # it is about to be released
+            start = quote(json.dumps({"t/0": first.tick}))
+            address = broker.doors.addresses["http"]
+            async with connect_socket(f"ws://{address}/topics/t/subscribe?from={start}") as socket:
+                await socket.recv()
+                gap = json.loads(await socket.recv())
+                assert gap["gap"]["start"] == first.tick
+                assert "event" not in gap
+                assert json.loads(gap["token"])["t/0"] == gap["gap"]["end"]
+            url = f"ws://{address}/topics/t/subscribe?name=desk"
+            async with connect_socket(url) as one, connect_socket(url) as two:
+                assert json.loads(await two.recv())["token"]
+                while "problem" not in (told := json.loads(await one.recv())):
+                    pass
+                assert told["problem"]["remedy"]
+                with pytest.raises(ConnectionClosed) as caught:
+                    await one.recv()
+                assert caught.value.rcvd is not None
+                assert caught.value.rcvd.code == streams.FAILED
 
     run(main())
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import pytest
@@ -205,12 +205,13 @@ def test_the_network_stays_until_ctrl_c_and_a_killed_broker_comes_back(tmp_path:
             """What stands in the brackets of the first line that has this."""
             return next(found[1] for line in lines if (found := re.search(pattern, line)))
 
-        console = said(r"the console of host, for a browser: (http://\S+)")
+        console = said(r"the console of all brokers, for a browser: (http://\S+)")
         assert said(r"(Every subscriber got every matching trade)"), "before the network stays"
         assert said(r"The network stays, .* (http://\S+)") == console
-        with urlopen(f"{console}ready") as answer:
-            assert answer.read() == b"ready\n"
+        assert sorted(brokers_at(console)) == sorted(ROLES)
         os.kill(int(said(r"kill -9 (\d+)   \(relay-1")), signal.SIGKILL)
+        while brokers_at(console)["relay-1"]["figures"] is not None:
+            pass  # the console has not noticed yet
         assert said(r"relay-1 ended with code (-9)")
         assert said(r"(relay-1) is back, with its disk")
         os.kill(int(said(r"to kill it again: kill -9 (\d+)")), 0)
@@ -220,6 +221,13 @@ def test_the_network_stays_until_ctrl_c_and_a_killed_broker_comes_back(tmp_path:
         assert demo.wait() == 0
     assert not folder.exists()
     assert not processes_of(folder)
+
+
+def brokers_at(console: str) -> dict[str, Any]:
+    """What the console of a network shows of each broker."""
+    with urlopen(f"{console}console/figures") as answer:
+        brokers: dict[str, Any] = json.loads(answer.readline().removeprefix(b"data: "))["brokers"]
+        return brokers
 
 
 def processes_of(folder: Path) -> list[str]:

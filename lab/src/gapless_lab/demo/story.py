@@ -24,9 +24,10 @@ import asyncio
 import json
 import signal
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
+from gapless.broker.admin.network_console import AdminClient, NetworkConsole, open_console
 from gapless.client.client import connect
 from gapless.client.delivery import Silence
 from gapless.testing.processes.brokers import Processes, cell, topic
@@ -93,6 +94,8 @@ class Story:
         self.begin_s = time.monotonic()
         self._brokers = Processes(*NETWORK, folder=folder, has_admin=True)
         self._tell: Callable[[str], None] = print
+        self._console = AsyncExitStack()
+        self.console_url = ""  # once the brokers are up
 
     @property
     def is_right(self) -> bool:
@@ -111,6 +114,7 @@ class Story:
 
     async def __aexit__(self, *_: object) -> None:
         try:
+            await self._console.aclose()
             for desk in self.desks:
                 await desk.leave()
             if self.lake is not None:
@@ -125,7 +129,8 @@ class Story:
             await self._wake_spark()
             tell("starting five brokers, a process each")
             await self._start(*ROLES)
-            tell(f"the console of {CONSOLE_BROKER}, for a browser: {self.console_url}")
+            await self._open_console()
+            tell(f"the console of all brokers, for a browser: {self.console_url}")
             for desk in self.desks:
                 await desk.come(self._brokers.url(desk.broker))
             tell("four subscribers are connected; the feed begins")
@@ -138,10 +143,12 @@ class Story:
         finally:
             self.is_over = True
 
-    @property
-    def console_url(self) -> str:
-        """Of a broker that is up."""
-        return f"http://{self._brokers.admin(CONSOLE_BROKER)}/"
+    async def _open_console(self) -> None:
+        """One page for the whole network, which it finds from one broker."""
+        found = NetworkConsole([str(self._brokers.admin(CONSOLE_BROKER))], AdminClient())
+        opened = open_console(await self._console.enter_async_context(found), ("127.0.0.1", 0))
+        self._console.push_async_callback(opened.close)
+        self.console_url = f"http://{opened.address}/"
 
     # --- afterwards ------------------------------------------------------------------------------
 
@@ -153,7 +160,6 @@ class Story:
             loop.add_signal_handler(number, is_over.set)
         victim = self._brokers.running["relay-1"].pid
         tell(f"The network stays, with {STAY_TRADES_PER_S} trades a second: {self.console_url}")
-        tell(f"All brokers on one page: gapless console {self.console_url}")
         tell(f"Kill a broker, and watch it heal: kill -9 {victim}   (relay-1; Ctrl-C ends all)")
         trading = asyncio.create_task(self._trade())
         healing = [asyncio.create_task(self._heal(name)) for name in ROLES]

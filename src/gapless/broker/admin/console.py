@@ -95,8 +95,12 @@ TAIL_MAX = 100
 SAMPLE_MAX = 1_000
 """The newest events on which a condition is tried as it is typed."""
 
-PICTURE_S = 10
-"""Seconds that the picture of knowledge spans."""
+MATCHES_MAX = 20
+"""The newest events that match a condition which is checked, to choose from."""
+
+PICTURE_S, PICTURE_MAX_S = 5, 30
+"""Seconds that the picture of knowledge spans: more while something older is not settled, or asked
+for."""
 
 RUNS_MAX = 400
 """Runs of ticks in the picture of knowledge."""
@@ -272,9 +276,13 @@ class Console(PageSession):
         if relay is None:
             return None
         end = max(relay.stream.end, now_us() << PUBEND_BITS)
-        start = end - (PICTURE_S * 1_000_000 << PUBEND_BITS)
+        longest = Span(end - (PICTURE_MAX_S * 1_000_000 << PUBEND_BITS), end)
         subend = durable.streams.subends.get(PubendName(pubend))
         hosted = durable.streams.pubends.get(PubendName(pubend))
+        open_ticks = [each for each, _ in asked_spans(relay, longest)[:1]]
+        open_ticks += [subend.horizon] if subend is not None else []
+        usual = end - (PICTURE_S * 1_000_000 << PUBEND_BITS)
+        start = max(longest.start, min([usual, *open_ticks]))
         cells, shown = durable.network.cell, Span(start, end)
         return {
             "broker": self._broker.name,
@@ -310,7 +318,7 @@ class Console(PageSession):
             return {"ok": False, "problem": error.problem, "caret": error.caret()}
         notes = [] if wanted.filter.conjunctions else ["No event can match this condition."]
         newest = await self._broker.inquiry.newest(topic, SAMPLE_MAX)
-        matching = sum(wanted.filter.matches(each["attributes"]) for each in newest)
+        matching = [each for each in newest if wanted.filter.matches(each["attributes"])]
         seen = {name for each in newest for name in each["attributes"]}
         if newest:
             missing = sorted(wanted.filter.attributes - seen)
@@ -318,9 +326,13 @@ class Console(PageSession):
         return {
             "ok": True,
             "text": str(wanted.filter) if where.strip() else "everything",
-            "matching": matching,
+            "matching": len(matching),
             "of": len(newest),
             "notes": notes,
+            "newest": [
+                {**each, "attributes": to_json(each["attributes"])}
+                for each in matching[: -MATCHES_MAX - 1 : -1]
+            ],
         }
 
     def tail(self, topic: str, where: str, *, hosted: bool = False) -> Callable[[], dict[str, Any]]:

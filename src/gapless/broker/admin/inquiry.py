@@ -90,17 +90,18 @@ class EventInquiry:
     async def newest(self, topic: str, count: int) -> list[dict[str, Any]]:
         """About the newest events of a topic that this broker has, each with its attributes."""
         entry = self._node.durable.network.topic.get(TopicName(topic))
-        found = list[tuple[int, bytes]]()
+        found = list[tuple[int, PubendName, bytes]]()
         for each in entry.pubends if entry is not None else ():
             relay = self._node.durable.streams.relays.get(each.name)
             if relay is not None:
-                found += self._newest(each.name, relay, count)
+                newest = self._newest(each.name, relay, count)
+                found += [(tick, each.name, event) for tick, event in newest]
                 await asyncio.sleep(0)
         found = sorted(found)[-count:]
-        attributes = decode_attributes(EventBatch(tuple(event for _, event in found)))
+        attributes = decode_attributes(EventBatch(tuple(event for _, _, event in found)))
         return [
-            {"tick": tick, "attributes": each}
-            for (tick, _), each in zip(found, attributes, strict=True)
+            {"event": f"{name}:{tick}", "attributes": each}
+            for (tick, name, _), each in zip(found, attributes, strict=True)
         ]
 
     def _newest(self, name: PubendName, relay: Relay, count: int) -> list[tuple[int, bytes]]:

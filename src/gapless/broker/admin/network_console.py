@@ -300,7 +300,7 @@ class NetworkRequests(PageRequests):
         asked, client = request.query_params, self._network.client
         topic, name, event = (asked.get(each, "") for each in ("topic", "subscription", "event"))
         where = None if event else asked.get("where", "")
-        ports = [each.address for each in self._network.brokers]
+        ports = {each.address: each.name or each.address for each in self._network.brokers}
         token, context = client.token, client.context
         try:
             found = await ask_why(

@@ -76,13 +76,18 @@ STREAMS_MAX = 1_000
 WAIT_MAX_S = 60.0
 """How long a read may wait for an event."""
 
-TOPIC_FIELDS = {"service", "pubends", "hosts", "retention_seconds", "retention_bytes", "ordered"}
+TOPIC_FIELDS = {
+    "service", "pubends", "hosts", "ordered",
+    "retention_seconds", "retention_bytes", "keep_seconds", "keep_bytes",
+}  # fmt: skip
 SUBSCRIPTION_FIELDS = {"topic", "where", "from"}
 KINDS: dict[str, Any] = {
     "pubends": int,
     "hosts": list,
     "retention_seconds": int | float,
     "retention_bytes": int,
+    "keep_seconds": int | float,
+    "keep_bytes": int,
     "ordered": bool,
     "from": str | dict,
 }

@@ -221,6 +221,8 @@ SETTINGS: Fields = {
     "hosts": {"type": "array", "items": TEXT},
     "retention_seconds": {"type": "number"},
     "retention_bytes": WHOLE,
+    "keep_seconds": {"type": "number"},
+    "keep_bytes": WHOLE,
     "ordered": {"type": "boolean"},
 }
 

@@ -6,7 +6,7 @@ import { drawKnowledge, drawNetwork } from "./pictures.js";
 
 const $ = (id) => document.getElementById(id);
 const tabs = [...document.querySelectorAll("[role=tab]")];
-const TAILS_MAX = 3;
+const [TAILS_MAX, WHYS_MAX] = [3, 20];
 const BOUNDS = { exact: "", "at least": "≥ ", "at most": "≤ ", about: "≈ " };
 const memory = { session: null, before: {}, now: {}, cells: [], isNetwork: false, stops: {} };
 
@@ -60,6 +60,23 @@ function figures(list, pairs) {
     made.append(element("dt", name), element("dd", value));
     return made;
   }));
+}
+
+// Rows are changed cell by cell, and only where they differ: a button keeps its focus and its click.
+function showRows(body, rows) {
+  rows.forEach((made, place) => {
+    const there = body.rows[place];
+    if (!there) body.append(made);
+    else [...made.cells].forEach((cell, column) => { if (!cell.isEqualNode(there.cells[column])) there.cells[column].replaceWith(cell); });
+  });
+  while (body.rows.length > rows.length) body.lastElementChild.remove();
+}
+
+function button(text, kindOf, data) {
+  const made = element("button", text, kindOf);
+  made.type = "button";
+  Object.assign(made.dataset, data);
+  return made;
 }
 
 // A list of choices is changed only if it differs: a person may have it open.
@@ -149,7 +166,7 @@ function isLinked(cell, other) {
 }
 
 function showBrokers(parts) {
-  $("broker-rows").replaceChildren(...Object.entries(parts).sort().map(([name, { figures: each, problem }]) => {
+  showRows($("broker-rows"), Object.entries(parts).sort().map(([name, { figures: each, problem }]) => {
     if (!each) return row([[name], [element("span", "down", "state broken")], [problem], ...Array(7).fill([""])]);
     const links = neighbours(each);
     const down = links.filter(([, health]) => health === "down").map(([other]) => other);
@@ -171,8 +188,8 @@ function showTopics() {
   const published = (topic) => (broker) => Object.entries(broker.pubends)
     .filter(([name]) => topic.pubends.some((each) => each.name === name))
     .reduce((total, [, each]) => total + (each.published || 0), 0);
-  $("topic-rows").replaceChildren(...topics().map((topic) => row([
-    [topic.name], [topic.service], [hosts(topic.name).join(", ")],
+  showRows($("topic-rows"), topics().map((topic) => row([
+    [button(topic.name, "link", { topic: topic.name })], [topic.service], [hosts(topic.name).join(", ")],
     [count(sum(brokers(), published(topic))), "number"], [rate(rateOfAll(published(topic))), "number"],
     [count(named(topic.name).length), "number"],
     [count(sum(named(topic.name), (each) => each.pending)), "number"],
@@ -187,13 +204,13 @@ const hosts = (name) => [...new Set(topics().find((each) => each.name === name)?
 const hostOf = (topic) => (memory.isNetwork ? { broker: hosts(topic)[0] ?? "" } : {});
 
 function showSubscriptions() {
-  $("subscription-rows").replaceChildren(...subscriptions().map((each) => {
+  showRows($("subscription-rows"), subscriptions().map((each) => {
     const mark = element("span", each.state, `state ${each.state.split(" ")[0]}`);
     if (each.last_contact_s !== null && !each.attached) mark.title = `last contact ${time(each.last_contact_s)} ago`;
     if (each.query) mark.title += `, by query ${each.query}`;
     const bytes = (each.pending_bytes ? BOUNDS[each.pending_bytes_is] : "") + size(each.pending_bytes);
     return row([
-      [each.name], [mark], [BOUNDS[each.pending_is] + count(each.pending), each.pending ? "number lagging" : "number"],
+      [button(each.name, "link", { name: each.name, topic: each.topic })], [mark], [BOUNDS[each.pending_is] + count(each.pending), each.pending ? "number lagging" : "number"],
       [bytes, "number"], [time(each.oldest_pending_s), "number"], [rate(each.rate), "number"],
       [each.last_gap ? gapButton(each) : count(each.gaps), "number"], [count(each.unacknowledged), "number"], [each.topic], [each.at],
       [each.condition || "everything", "code"],
@@ -202,7 +219,10 @@ function showSubscriptions() {
   const [shown, unlisted] = [subscriptions(), sum(brokers(), (each) => each.subscriptions_unlisted)];
   $("unlisted").textContent = unlisted ? `${count(unlisted)} more: gapless subscriptions lists all.` : "";
   if (!shown.length) $("unlisted").textContent = "There are no named subscriptions here.";
-  $("why-names").replaceChildren(...shown.map((each) => element("option", each.name)));
+  const names = [...new Set(shown.map((each) => each.name))];
+  if ([...$("why-names").options].map((each) => each.value).join("\n") !== names.join("\n")) {
+    $("why-names").replaceChildren(...names.map((name) => element("option", name)));
+  }
 }
 
 // --- a gap: how to fill it from a lake ------------------------------------------------------------
@@ -210,14 +230,12 @@ function showSubscriptions() {
 const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 function gapButton(each) {
-  const button = element("button", `${count(each.gaps)}: fill`, "small");
-  button.title = `How to get back what ${each.name} was told to be lost`;
-  button.dataset.gap = `${each.at} ${each.name}`;
-  button.setAttribute("aria-controls", "gap");
-  return button;
+  const made = button(`${count(each.gaps)}: fill`, "small", { gap: `${each.at} ${each.name}` });
+  made.title = `How to get back what ${each.name} was told to be lost`;
+  made.setAttribute("aria-controls", "gap");
+  return made;
 }
 
-// The rows are drawn anew each second, so that a click is heard at the table.
 function showGap(event) {
   const key = event.target.dataset.gap;
   const each = key && subscriptions().find((one) => `${one.at} ${one.name}` === key);
@@ -240,6 +258,8 @@ function select(name) {
   }
   if (location.hash !== `#${name}`) history.replaceState(null, "", `#${name}`);
   if (name === "knowledge") watchKnowledge(); else stop("knowledge");
+  if (name === "tail") checkCondition();
+  if (name === "why") offer();
 }
 
 function stop(name) {
@@ -249,20 +269,41 @@ function stop(name) {
 
 // --- the tail ------------------------------------------------------------------------------------
 
+// What the brokers that host a topic say of the newest events that match, as one answer.
+async function newest(topic, where) {
+  const asked = memory.isNetwork ? hosts(topic).slice(0, TAILS_MAX).map((broker) => ({ broker })) : [{}];
+  const answers = await Promise.allSettled(asked.map((each) => askJson("/console/check", { topic, where, ...each })));
+  const found = answers.filter((each) => each.value).map((each) => each.value);
+  if (!found.length) throw answers[0]?.reason ?? new Error("no broker that hosts the topic is known");
+  const tick = (each) => BigInt(each.event.slice(each.event.lastIndexOf(":") + 1));
+  return found.length < 2 || !found[0].ok ? found[0] : {
+    ...found[0], matching: sum(found, (each) => each.matching), of: sum(found, (each) => each.of),
+    notes: found[0].notes.filter((note) => found.every((each) => !each.of || each.notes.includes(note))),
+    newest: found.flatMap((each) => each.newest).sort((one, two) => (tick(two) > tick(one) ? 1 : -1)),
+  };
+}
+
+// One event as a line of a list; its button asks why.
+function eventLine(each) {
+  const item = element("li");
+  item.append(button("why?", "link", { event: each.event }), element("span", ` ${each.event} `), JSON.stringify(each.attributes));
+  return item;
+}
+
 let checking;
 function checkCondition() {
   clearTimeout(checking);
   checking = setTimeout(async () => {
     const shown = $("tail-check");
+    if (!$("tail-topic").value) return;
     try {
-      const found = await askJson("/console/check", {
-        topic: $("tail-topic").value, where: $("tail-where").value, ...hostOf($("tail-topic").value),
-      });
+      const found = await newest($("tail-topic").value, $("tail-where").value);
       shown.className = found.ok ? "" : "bad";
       shown.textContent = found.ok
         ? [`${found.text}: matches ${count(found.matching)} of the newest ${count(found.of)} events.`, ...found.notes].join("\n")
         : `${found.problem}\n${found.caret}`;
       $("tail-button").disabled = !found.ok;
+      if (found.ok && !memory.stops.tail) $("tail-events").replaceChildren(...found.newest.map(eventLine));
     } catch (problem) {
       shown.textContent = problem.message;
     }
@@ -270,7 +311,7 @@ function checkCondition() {
 }
 
 function watchTail(event) {
-  event.preventDefault();
+  event?.preventDefault();
   stop("tail");
   $("tail-events").replaceChildren();
   let [matching, seen] = [0, 0];
@@ -280,9 +321,7 @@ function watchTail(event) {
     seen += found.seen;
     $("tail-count").textContent = `${count(matching)} of ${count(seen)} events matched since you began to watch.`;
     for (const each of found.events) {
-      const item = element("li");
-      item.append(element("span", `${each.event} `), JSON.stringify(each.attributes));
-      $("tail-events").prepend(item);
+      $("tail-events").prepend(eventLine(each));
     }
     while ($("tail-events").children.length > 200) $("tail-events").lastChild.remove();
   };
@@ -305,9 +344,7 @@ async function publish(event) {
     const body = JSON.stringify({ topic: $("publish-topic").value, attributes, body: $("publish-body").value });
     const headers = { "X-Gapless-Page": memory.session.page_token, "Content-Type": "application/json" };
     const found = await (await ask("/console/publish", hostOf($("publish-topic").value), { method: "POST", body, headers })).json();
-    said.textContent = `Durable as ${found.event}.`;
-    $("why-event").value = found.event;
-    $("why-topic").value = $("publish-topic").value;
+    said.replaceChildren(`Durable as ${found.event}. `, button("why?", "link", { event: found.event, topic: $("publish-topic").value }));
   } catch (problem) {
     said.className = "bad-text";
     said.textContent = problem instanceof SyntaxError ? `The attributes are no JSON object: ${problem.message}` : problem.message;
@@ -327,6 +364,14 @@ function distances(host) {
   return far;
 }
 
+// Brokers of a whole network that do not answer have a lane without knowledge.
+function silentLanes(lanes) {
+  if (!memory.isNetwork || !lanes.length) return [];
+  const [{ start, end }] = lanes;
+  const silent = memory.cells.flatMap((cell) => cell.brokers).filter((each) => each.health === "down" && !lanes.some((lane) => lane.broker === each.name));
+  return silent.map(({ name }) => ({ broker: name, isSilent: true, start, end, horizon: null, acknowledged: 0, nacks: 0, asking: 0, asked: [], runs: [] }));
+}
+
 function watchKnowledge() {
   stop("knowledge");
   const pubend = $("knowledge-pubend").value;
@@ -335,11 +380,13 @@ function watchKnowledge() {
   memory.stops.knowledge = watch("/console/knowledge", { pubend }, (lanes) => {
     const host = topics().flatMap((each) => each.pubends).find((each) => each.name === pubend)?.host;
     const far = distances(host);
+    lanes.push(...silentLanes(lanes));
     lanes.sort((one, two) => (far.get(one.broker) ?? 99) - (far.get(two.broker) ?? 99) || (one.broker < two.broker ? -1 : 1));
     for (const lane of lanes) {
       const last = before.get(lane.broker) ?? lane;
       lane.nacksNow = lane.nacks - last.nacks;
       lane.hasAcknowledged = lane.acknowledged > last.acknowledged;
+      lane.hops = far.get(lane.broker) ?? 0;
       before.set(lane.broker, lane);
     }
     drawKnowledge($("knowledge-picture"), lanes, host);
@@ -352,25 +399,71 @@ function watchKnowledge() {
   });
 }
 
+// The way to Why from a list: what is not given is chosen there.
+function askWhy(topic, { name = "", event = "" }) {
+  $("why-topic").value = topic;
+  [$("why-subscription").value, $("why-event").value, $("why-where").value] = [name, event, ""];
+  select("why");
+  explainWay();
+}
+
+const why = (query) => askJson("/console/why", { topic: $("why-topic").value, event: $("why-event").value.trim(), where: $("why-where").value, ...query });
+
+function explained(found) {
+  const verdict = element("p", undefined, "verdict");
+  verdict.append(element("b", found.verdict), `: ${found.reason}`);
+  const steps = element("ol");
+  steps.append(...found.steps.map((step) => {
+    const item = element("li");
+    item.append(element("b", step.broker), `: ${step.what}`);
+    return item;
+  }));
+  return [verdict, steps];
+}
+
+const described = (found) => element("pre", `${found.event} ${found.attributes ? JSON.stringify(found.attributes) : ""}`);
+
+// Without an event: the newest of the topic, to choose from.
+async function offerEvents(topic) {
+  const found = await newest(topic, "");
+  const list = element("ol", undefined, "events");
+  list.append(...found.newest.map(eventLine));
+  const text = found.newest.length ? `Which event? The newest of ${topic}:` : `No event of ${topic} is kept here. Give its PUBEND:TICK, which its receipt has.`;
+  return [element("p", text), list];
+}
+
+// Without a subscription: what became of the event for each of the topic.
+async function explainAll(topic) {
+  const names = [...new Set(subscriptions().filter((each) => each.topic === topic).map((each) => each.name))];
+  if (!names.length) return [element("p", `No named subscription of ${topic} is known here.`)];
+  const found = await Promise.all(names.slice(0, WHYS_MAX).map((name) => why({ subscription: name })));
+  const body = element("tbody");
+  body.append(...found.map((each, place) => row([
+    [button(names[place], "link", { name: names[place], event: each.event })], [element("span", each.verdict, "verdict")], [each.reason, "text"]])));
+  const [table, scroll] = [element("table"), element("div", undefined, "scroll")];
+  table.append(body);
+  scroll.append(table);
+  const rest = names.length > WHYS_MAX ? [element("p", `Of ${count(names.length)} subscriptions these are the first.`)] : [];
+  return [described(found[0]), scroll, ...rest];
+}
+
+// An empty view offers events as soon as there is a topic.
+function offer() {
+  const isEmpty = !["why-subscription", "why-event", "why-where"].some((id) => $(id).value);
+  if (!$("why").hidden && $("why-topic").value && isEmpty) explainWay();
+}
+
 async function explainWay(event) {
-  event.preventDefault();
-  const answer = $("why-answer");
+  event?.preventDefault();
+  const [answer, topic, name] = [$("why-answer"), $("why-topic").value, $("why-subscription").value];
   answer.replaceChildren(element("p", "asking …"));
   try {
-    const found = await askJson("/console/why", {
-      topic: $("why-topic").value, subscription: $("why-subscription").value,
-      event: $("why-event").value.trim(), where: $("why-where").value,
-    });
-    const verdict = element("p", undefined, "verdict");
-    verdict.append(element("b", found.verdict), `: ${found.reason}`);
-    const steps = element("ol");
-    steps.append(...found.steps.map((step) => {
-      const item = element("li");
-      item.append(element("b", step.broker), `: ${step.what}`);
-      return item;
-    }));
-    const about = `${found.event} ${found.attributes ? JSON.stringify(found.attributes) : ""}`;
-    answer.replaceChildren(verdict, steps, element("pre", about));
+    if (!$("why-event").value.trim() && !$("why-where").value) answer.replaceChildren(...await offerEvents(topic));
+    else if (!name) answer.replaceChildren(...await explainAll(topic));
+    else {
+      const found = await why({ subscription: name });
+      answer.replaceChildren(...explained(found), described(found));
+    }
   } catch (problem) {
     answer.replaceChildren(element("p", problem.message, "bad-text"));
   }
@@ -437,9 +530,23 @@ $("tail-topic").addEventListener("change", checkCondition);
 $("tail-form").addEventListener("submit", watchTail);
 $("publish").addEventListener("submit", publish);
 $("subscription-rows").addEventListener("click", showGap);
+$("subscription-rows").addEventListener("click", ({ target: { dataset } }) => { if (dataset.name) askWhy(dataset.topic, dataset); });
+$("topic-rows").addEventListener("click", ({ target: { dataset: { topic } } }) => {
+  if (!topic) return;
+  $("tail-topic").value = topic;
+  select("tail");
+  watchTail();
+});
+for (const [id, topic] of [["tail-events", "tail-topic"], ["publish-answer", "publish-topic"]]) {
+  $(id).addEventListener("click", ({ target: { dataset } }) => { if (dataset.event) askWhy($(topic).value, dataset); });
+}
+$("why-answer").addEventListener("click", ({ target: { dataset } }) => {
+  if (dataset.event) askWhy($("why-topic").value, { name: $("why-subscription").value, ...dataset });
+});
 $("gap-close").addEventListener("click", () => { $("gap").hidden = true; });
 $("knowledge-pubend").addEventListener("change", watchKnowledge);
 $("why-form").addEventListener("submit", explainWay);
+$("why-topic").addEventListener("change", offer);
 const wanted = location.hash.slice(1);
 select(tabs.some((tab) => tab.getAttribute("aria-controls") === wanted) ? wanted : "network");
 begin();

@@ -68,29 +68,43 @@ function layers(cells) {
   return columns;
 }
 
-const WIDTH = 1000;
-const LEFT = 150;
+const LEFT = 120;
+const LANE = 56;
+const IS_CALM = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 // A lane for each broker, the pubend's host first; of a broker alone also one for each cell below it.
-// Time runs from left to right. A line below a lane marks what is asked for. Nacks and
-// acknowledgements are named beside the broker that sends them up.
+// Time runs from left to right. A line below a lane marks what is asked for. A nack or an
+// acknowledgement is a dot that rises to the next broker on the way to the host, at the ticks that
+// it is about, and is named beside the broker that sends it.
 export function drawKnowledge(svg, lanes, host) {
   svg.replaceChildren();
   if (!lanes.length) return;
   const [start, end] = [Math.min(...lanes.map((each) => each.start)), Math.max(...lanes.map((each) => each.end))];
   const below = lanes.length === 1 ? Object.entries(lanes[0].below) : [];
-  const height = 40 + lanes.length * 56 + below.length * 40;
-  svg.setAttribute("viewBox", `0 0 ${WIDTH} ${height}`);
-  const at = (tick) => LEFT + (Math.min(Math.max(tick, start), end) - start) * ((WIDTH - LEFT - 10) / (end - start));
+  const height = 40 + lanes.length * LANE + below.length * 40;
+  const room = svg.parentElement.clientWidth;
+  const width = room < 700 ? room : 1000;
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  const at = (tick) => LEFT + (Math.min(Math.max(tick, start), end) - start) * ((width - LEFT - 10) / (end - start));
   const bar = (from, to, y, tall, kind, title) => {
     const made = draw(svg, "rect", { x: at(from), y, width: Math.max(kind === "D" ? 3 : 1, at(to) - at(from)), height: tall, class: kind });
     if (title) draw(made, "title", {}, title);
   };
+  const seconds = Math.round((end - start) / 1024 / 1e6);
+  const step = Math.ceil(seconds * 110 / (width - LEFT));
+  for (let ago = step; ago < seconds + 0.5; ago += step) {
+    const x = at(end - ago * 1024 * 1e6);
+    draw(svg, "line", { x1: x, y1: 8, x2: x, y2: height - 24, class: "second" });
+    draw(svg, "text", { x, y: height - 6, class: "quiet middle" }, `${ago} s ago`);
+  }
+  draw(svg, "text", { x: width - 36, y: height - 6, class: "quiet" }, "now");
   lanes.forEach((lane, row) => {
-    const y = 14 + row * 56;
+    const y = 14 + row * LANE;
     draw(svg, "text", { x: 10, y: y + 14 }, lane.broker);
     const travels = [lane.nacksNow ? `▲ ${lane.nacksNow} nack${lane.nacksNow > 1 ? "s" : ""}` : "", lane.hasAcknowledged ? "▲ ack" : ""];
-    draw(svg, "text", { x: 10, y: y + 30, class: lane.nacksNow ? "travels nack" : "travels" }, lane.broker === host ? "host" : travels.join(" "));
+    const [said, kind] = lane.isSilent ? ["does not answer", "broken"] : lane.broker === host ? ["hosts the pubend", "quiet"]
+      : [travels.filter(Boolean).join(" "), lane.nacksNow ? "travels nack" : "travels"];
+    draw(svg, "text", { x: 10, y: y + 30, class: kind }, said);
     for (const [letter, from, to] of lane.runs) {
       const [top, tall] = letter === "D" ? [y, 36] : [y + 6, 24];
       bar(from, to, top, tall, letter, `${letter}: ${((to - from) / 1024 / 1000).toFixed(letter === "D" ? 3 : 0)} ms`);
@@ -99,13 +113,26 @@ export function drawKnowledge(svg, lanes, host) {
     if (lane.acknowledged >= start) draw(svg, "path", { d: `M${at(lane.acknowledged)} ${y + 34} l-5 9 h10 z`, class: "acknowledged" });
     if (lane.horizon !== null) draw(svg, "line", { x1: at(lane.horizon), y1: y - 2, x2: at(lane.horizon), y2: y + 40, class: "mark" });
   });
+  lanes.forEach((lane, row) => {
+    const up = lanes.findIndex((each) => each.hops === lane.hops - 1);
+    if (up < 0) return;
+    if (lane.nacksNow) rise(svg, at(lane.asked[0]?.[0] ?? lane.horizon ?? end), row, up, "asked");
+    if (lane.hasAcknowledged) rise(svg, at(lane.acknowledged), row, up, "acknowledged");
+  });
   below.forEach(([cell, outlet], row) => {
-    const y = 14 + lanes.length * 56 + row * 40;
+    const y = 14 + lanes.length * LANE + row * 40;
     draw(svg, "text", { x: 10, y: y + 14 }, cell);
     bar(start, end, y, 18, "Q");
     bar(start, outlet.settled, y, 18, "P");
     for (const [from, to] of outlet.silent) bar(from, to, y, 18, "S");
   });
-  draw(svg, "text", { x: LEFT, y: height - 6, class: "quiet" }, `${((end - start) / 1024 / 1e6).toFixed(0)} s ago`);
-  draw(svg, "text", { x: WIDTH - 34, y: height - 6, class: "quiet" }, "now");
+}
+
+// A message on its way up, from one lane to another.
+function rise(svg, x, from, to, kind) {
+  const [low, high] = [14 + from * LANE, 14 + to * LANE + 38];
+  draw(svg, "line", { x1: x, y1: low, x2: x, y2: high, class: `way ${kind}` });
+  const dot = draw(svg, "circle", { cx: x, cy: IS_CALM ? high : low, r: 4, class: `message ${kind}` });
+  if (IS_CALM) return;
+  draw(dot, "animate", { attributeName: "cy", from: low, to: high, dur: "0.45s", begin: "indefinite", fill: "freeze" }).beginElement();
 }
