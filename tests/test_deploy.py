@@ -96,7 +96,11 @@ def test_the_compose_file_runs_the_brokers_of_its_network() -> None:
             check_options(each["command"])
     for name in brokers:
         assert services[name]["command"][2] == name
+    for each in services.values():  # what is mounted from the repository is there
+        for source in (mount.partition(":")[0] for mount in each.get("volumes", ())):
+            assert not source.startswith(".") or (DEPLOY / "compose" / source).exists(), source
     scraped = yaml.safe_load((DEPLOY / "compose" / "prometheus.yml").read_text(encoding="utf-8"))
+    assert scraped["rule_files"] == ["alerts.yml"]
     targets = scraped["scrape_configs"][0]["static_configs"][0]["targets"]
     assert {target.partition(":")[0] for target in targets} <= services.keys()
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gapless.node.config import Config
 from gapless.scribe.settings import RingSettings
+from tests.children import PATIENCE_S, PROGRAM, child
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -74,3 +80,74 @@ def test_defaults_that_the_page_of_a_protocol_gives_are_those_in_use(page: Path)
                 continue  # a limit that cannot be set, or is a topic's
             given = [value_of(each) for each in re.split(r"[;,] (?=\d)", default)]
             assert given == [getattr(in_use, each) for each in settings], names
+
+
+class Newcomer:
+    """Follows `docs/tutorial/first-steps.md`: a broker, a subscriber, and commands beside them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        program = folder / "bin" / "gapless"
+        program.parent.mkdir()
+        program.write_text(f"#!{sys.executable}\nfrom gapless.cli import main\nmain()\n")
+        program.chmod(0o755)
+        self.environment = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.defpath}"}
+
+    @contextlib.contextmanager
+    def broker(self) -> Any:
+        serve = [*PROGRAM, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+        with child(serve, cwd=self.folder, stderr=subprocess.DEVNULL) as process:
+            assert process.stdout is not None
+            found = re.search(r"gapless://\S+:\d+", process.stdout.readline())
+            assert found is not None
+            self.environment["GAPLESS_URL"] = found[0]
+            yield process
+
+    def run(self, block: str) -> str:
+        done = subprocess.run(
+            ["bash", "-euc", block], cwd=self.folder, env=self.environment, check=True,
+            capture_output=True, text=True, timeout=PATIENCE_S,
+        )  # fmt: skip
+        return done.stdout
+
+    @contextlib.contextmanager
+    def subscriber(self, block: str) -> Any:
+        command = ["bash", "-euc", f"exec {block}"]
+        with child(command, cwd=self.folder, env=self.environment) as process:
+            assert process.stderr is not None
+            assert "subscribed to trades" in process.stderr.readline()
+            yield process
+            process.send_signal(signal.SIGINT)
+            process.wait(PATIENCE_S)
+
+
+def test_a_newcomer_can_follow_the_first_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "docs" / "tutorial" / "first-steps.md").read_text(encoding="utf-8")
+    shell = re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
+    [subscribe] = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL)
+    [program] = re.findall(r"```py\n(.*?)```", text, flags=re.DOTALL)
+    [crash] = re.findall(r"```text\n([^`]*?kill -9[^`]*?)gapless serve\n```", text)
+    create, publish, away, back, clean = shell
+    newcomer = Newcomer(tmp_path)
+    with newcomer.broker() as first:
+        newcomer.run(create)
+        with newcomer.subscriber(subscribe) as subscriber:
+            newcomer.run(publish)
+            lines = [subscriber.stdout.readline() for _ in range(2)]
+        assert [line.split()[-1] for line in lines] == ["price=92.5", "price=95"]
+        assert re.search(r"name=desk-7 .*state=away.* pending=1 ", newcomer.run(away))
+        assert newcomer.run(back).endswith("price=97\n")
+        newcomer.run(crash)
+        assert first.wait(PATIENCE_S) == -signal.SIGKILL
+    with newcomer.broker():
+        assert newcomer.run(back).endswith("price=98\n")
+        printed = io.StringIO()
+        monkeypatch.chdir(tmp_path)
+        with contextlib.redirect_stdout(printed):
+            url = newcomer.environment["GAPLESS_URL"]
+            exec(compile(program.replace("gapless://127.0.0.1:7117", url), "steps", "exec"), {})
+        said = [found[1] for found in re.finditer(r"print\(.*\)  # (.*)", program)]
+        assert printed.getvalue().splitlines() == said
+        newcomer.run(clean)

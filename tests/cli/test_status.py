@@ -8,7 +8,9 @@ import threading
 from typing import Any
 
 from rich.console import Console
+from typer.testing import CliRunner
 
+from gapless.cli import app
 from gapless.cli.status import RING_COLUMNS, ask, brokers_table, rows, whole_table
 from gapless.cli.watch import Watch
 
@@ -131,3 +133,11 @@ def test_a_broker_that_was_started_again_has_no_negative_rate() -> None:
     )
     watch.look()
     assert watch.look()["b"]["rates"]["in"] is None
+
+
+def test_whoever_asks_a_broker_that_is_not_there_is_told_at_once_that_it_waits() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"gapless://127.0.0.1:{taken.getsockname()[1]}"
+    done = CliRunner().invoke(app, ["status", "--url", url])
+    assert done.exit_code != 0
+    assert f"waiting for a broker at {url.removeprefix('gapless://')}" in done.stderr

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gapless.cli.status import ask
-from gapless.cli.terminal import json_text, say, visible
+from gapless.cli.terminal import counted, json_text, say, visible
 from gapless.cli.where import AdminPorts, DataOrNone, UrlOrNone, places
 from gapless.core.errors import UsageError
 
@@ -100,7 +100,8 @@ def drain(
             told_s = time.monotonic()
             first = next(iter(remaining))
             shown = f"{visible(first)}: {remaining[first]}"
-            say(f"{len(remaining):,} named subscriptions are still at {visible(name)} ({shown})")
+            left = counted(len(remaining), "named subscription")
+            say(f"still at {visible(name)}: {left} ({shown})")
         if time.monotonic() > end_s:
             raise UsageError(f"{name!r} still has {len(remaining)} subscriptions", "Try again.")
         time.sleep(LOOK_S)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gapless.cli.connection import ANSWER_S, TLS_ANSWER_S, URL, check_unused, credentials
+from gapless.cli.connection import URL, connected
 from gapless.cli.serve import DATA
 from gapless.core.errors import UsageError
 
@@ -84,7 +84,9 @@ def use_profile(name: str | None) -> None:
         raise UsageError(f"there is no profile {name!r} in {path}", f"There are: {known}.")
     values = profiles[wanted]
     if not isinstance(values, dict) or values.keys() - VARIABLES.keys():
-        raise UsageError(f"profile {wanted!r} in {path} is not sound", f"It has {list(VARIABLES)}.")
+        raise UsageError(
+            f"profile {wanted!r} in {path} is wrong", f"It may have {', '.join(VARIABLES)}."
+        )
     for key, value in values.items():
         shown = str(Path(str(value)).expanduser()) if key in FILES else str(value)
         os.environ.setdefault(VARIABLES[key], shown)
@@ -145,15 +147,10 @@ def ports_of(url: str) -> dict[str, str | None]:
 
 async def ask_each(urls: Iterable[str]) -> dict[str, str | None]:
     from gapless.client.address import is_tls, parse_addresses
-    from gapless.client.client import connect
 
     found: dict[str, str | None] = {}
     for url in urls:
-        if not is_tls(url):
-            check_unused("gapless+tls:// in the address")
-        options = credentials.get() if is_tls(url) else {}
-        patience_s = TLS_ANSWER_S if is_tls(url) else ANSWER_S
-        async with connect(url, patience_s=patience_s, **options) as client:
+        async with connected(url) as client:
             broker, told = str(client.broker or url), client.channel.admin
         if not told:
             found[broker] = None

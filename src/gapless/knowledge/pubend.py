@@ -178,7 +178,7 @@ class Pubend:
             if message.sequence > following:
                 return [refuse(client, message, f"event {following} of {quoted(name)} is missing")]
             if not term and self.publishers.floor and not self.publishers.is_known(name):
-                problem = f"{quoted(name)} was not opened, and this pubend has forgotten idle ones"
+                problem = f"publisher {quoted(name)} is not known here: idle ones are forgotten"
                 return [refuse(client, message, problem, UNHEARD_OF)]
             if problem := self.publishers.refusal(name, owner, now):
                 return [refuse(client, message, problem, TOO_MANY)]

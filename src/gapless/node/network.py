@@ -177,7 +177,7 @@ class Network:
                 raise refuse(f"every {what} needs a name of its own: {twice or 'one is empty'}")
             for name in names:
                 if name.startswith("@") or (what == "topic" and "@" in name):
-                    raise refuse(f"the {what} name {name!r} has an @, which is ours")
+                    raise refuse(f"the {what} name {name!r} contains @, which gapless needs itself")
         for name in named["broker"]:
             _check_broker_name(name)
         for name in named["topic"]:
@@ -352,7 +352,7 @@ def _check_broker_name(name: str) -> None:
 
 
 def refuse(problem: str) -> UsageError:
-    return UsageError(f"the network is not sound: {problem}", "Correct the network file.")
+    return UsageError(f"the network file is wrong: {problem}", "Correct it there.")
 
 
 def parse_network(text: str) -> Network:

@@ -117,7 +117,7 @@ def test_one_that_exists_needs_no_registrar_and_a_new_one_waits_for_it_and_is_to
     assert isinstance(land.subscribe("a", name, token=first.start), Subscribed)
     refused = land.subscribe("b", name, client="bob")
     assert (refused.retry, refused.elsewhere) == (True, ())
-    assert "'c', its registrar, is silent" in refused.problem
+    assert "'c', which keeps its name, is silent" in refused.problem
     land.cut.clear()
     assert land.subscribe("b", name, client="bob").elsewhere == ("a",)
 

@@ -102,7 +102,9 @@ class Authority:
                 "Give the folder that `gapless security init` made, with the authority's key.",
             ) from None
         if not isinstance(secret, ec.EllipticCurvePrivateKey):
-            raise UsageError(f"{key} is no key of ours", "Make one with `gapless security init`.")
+            raise UsageError(
+                f"{key} is no key that gapless made", "Make one with `gapless security init`."
+            )
         return cls(Pair(read, secret))
 
     def broker(self, name: str, hosts: Iterable[str] = (), days: float = CERTIFICATE_DAYS) -> Pair:

@@ -391,7 +391,7 @@ class Reliable(Service):
         if group is None:
             return []
         self._groups.remove(group)
-        problem = f"broker {message.by!r} knows as many subscriptions as it takes"
+        problem = f"broker {message.by!r} has as many subscriptions as it may have"
         remedy = "Use fewer conditions, or raise tree_subscriptions_max at the brokers."
         return dismiss(group, problem, remedy)
 

@@ -104,7 +104,7 @@ class Question:
         state = {"free": "has ended, but its name is not free yet", "claim": "is not here"}
         what, registrar = state.get(self.message.want, "may have moved"), self.message.receiver
         name = quoted(self.message.name)
-        problem = f"subscription {name} {what}: {registrar!r}, its registrar, is silent"
+        problem = f"subscription {name} {what}: {registrar!r}, which keeps its name, is silent"
         remedy = f"See that {registrar!r} runs, and that every broker has been up since it is new."
         if awaited:
             problem = f"subscription {name} {what}: {registrar!r} has not heard of all names yet"
