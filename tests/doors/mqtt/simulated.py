@@ -206,7 +206,7 @@ def make_task(
 
 def close_soon(generator: AsyncGenerator[Any, Any]) -> None:
     """A generator that nobody runs any more: the simulated loop has no threads to tell of it."""
-    asyncio.get_running_loop().create_task(generator.aclose())  # noqa: RUF006
+    asyncio.get_running_loop().create_task(generator.aclose())
 
 
 class Pipe(asyncio.Transport):
