@@ -149,7 +149,7 @@ class Play:
         if session.connection is None:
             packet = ConnectPacket(
                 *(5, "c", False, 3, None, None, None),
-                {"session_expiry": self.expiry_s, "receive_maximum": 2},
+                {"session_expiry": self.expiry_s, "receive_maximum": dice.randint(1, 3)},
             )
             self.perform(session.connect(packet, self.now_s, present=True))
         elif choice <= 1:

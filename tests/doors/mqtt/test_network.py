@@ -56,6 +56,20 @@ async def three(folder: Path) -> AsyncIterator[dict[str, Place]]:
         yield places
 
 
+def test_a_door_opens_while_other_brokers_are_down(tmp_path: Path) -> None:
+    async def main() -> None:
+        text, at = network(), "127.0.0.1:0"
+        async with AsyncExitStack() as stack:  # the first start makes topics and subscriptions
+            brokers = [make_broker(tmp_path, text, name, mqtt=at) for name in NAMES]
+            await asyncio.gather(*map(stack.enter_async_context, brokers))
+        async with make_broker(tmp_path, text, "west", mqtt=at) as alone:
+            place = Place(alone)
+            assert (await place.join("a")).connack.code == 0
+            place.close()
+
+    run(main())
+
+
 async def messages(peer: Peer, count: int) -> list[bytes]:
     return [(await peer.receive()).payload for _ in range(count)]
 

@@ -82,6 +82,41 @@ def test_an_event_that_was_sent_goes_out_under_its_number_after_a_restart() -> N
     assert sent == SendBytes(encode(PublishPacket("t", b"x", 2, False, True, 9), 5))
 
 
+def reconnect(session: MqttSession, window: int) -> list[SendBytes]:
+    given = {"session_expiry": 100, "receive_maximum": window}
+    packet = ConnectPacket(5, "c", False, 0, properties=given)
+    actions = session.connect(packet, 0.0, present=True)
+    session.check()
+    return [each for each in actions[1:] if isinstance(each, SendBytes)]
+
+
+def test_what_is_sent_again_keeps_to_the_receive_maximum_of_the_new_connection() -> None:
+    session = connected()
+    for tick in range(1, 4):
+        key = Key("mqtt", "mqtt/0", tick)
+        session.deliver(MqttEvent(key, MqttMessage("t", b"x", 1), {}, OWN), None, 0.0)
+    session.lose(0.0)
+    assert len(reconnect(session, 1)) == 1
+    for packet in (1, 2):
+        more = session.receive(AnswerPacket(Kind.PUBACK, packet), 0.0)
+        assert sum(isinstance(each, SendBytes) for each in more) == 1
+        session.check()
+    session.receive(AnswerPacket(Kind.PUBACK, 3), 0.0)
+    assert session.room == 1
+
+
+def test_records_of_an_earlier_life_leave_room_for_their_events() -> None:
+    session = MqttSession("c")
+    session.subscriptions["t"] = T
+    for packet in (8, 9):
+        session.recover(Key("mqtt", "mqtt/0", packet), packet, is_released=False)
+    assert reconnect(session, 1) == []
+    assert session.room == 1  # or the events that free it would never be read
+    sent = session.deliver(event(2)._replace(key=Key("mqtt", "mqtt/0", 8)), None, 0.0)
+    assert len(sent) == 1
+    assert session.room == 0
+
+
 def test_a_repeat_of_qos_2_waits_until_the_first_is_stored() -> None:
     session = connected()
     packet = PublishPacket("t", b"x", 2, False, False, 5)

@@ -50,7 +50,7 @@ from gapless.version import __version__
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from gapless.client.client import Client
     from gapless.client.delivery import Receipt
@@ -76,6 +76,10 @@ RETENTION_BYTES = 4 << 30
 CLAIMS_S = 2.0
 """How often the door looks which gapless topics there are."""
 
+BEGIN_S = 2.0
+"""How long the door waits, before it opens, for the topics by which doors tell each other."""
+
+RETRY_S = 1.0
 TICK_S = 0.25
 SYSTEM_S = 10.0
 REDIRECT = "redirect"
@@ -134,22 +138,21 @@ class MqttDoor:
             )
         await self.read_claims()
         self._restore()
-        name = f"mqtt-retained@{self._broker.name}"
-        subscription = self.own.subscribe(
-            DEFAULT_TOPIC, "mqtt_retain = TRUE", name=name, start="earliest"
-        )
-        await subscription.__aenter__()
-        self._opened.push_async_callback(subscription.close)
-        self._spawn(self._follow_retained(subscription))
         address = self._broker.addresses.get("mqtt") or self._broker.addresses.get("mqtt_ws", "")
         self._sessions = SessionDirectory(
             (self._broker.name, address), self.journal, self._on_session
         )
+        followed = [(self._begin_retained, self._follow_retained)]
         if not self._broker.is_alone:
-            sessions = await self._sessions.open(self.own)
-            self._opened.push_async_callback(sessions.close)
-            self._spawn(self._sessions.follow(sessions))
+            followed.append((lambda: self._sessions.open(self.own), self._sessions.follow))
             self._spawn(self._sessions.publish(self.own))
+        begun = [asyncio.Event() for _ in followed]
+        for (begin, follow), event in zip(followed, begun, strict=True):
+            self._spawn(self._keep_following(begin, follow, event))
+        with suppress(TimeoutError):  # another broker is down: the door opens all the same
+            async with asyncio.timeout(BEGIN_S):
+                for event in begun:
+                    await event.wait()
         self._spawn(self._tick())
         loop, tls = asyncio.get_running_loop(), self._broker.tls_with_certificates
         for name, kind in {"mqtt": MqttConnection, "mqtt_ws": WebSocketConnection}.items():
@@ -538,6 +541,33 @@ class MqttDoor:
         )
         if fact is not None and topic != DEFAULT_TOPIC:
             self.journal.write([fact])  # there is no named subscription that would bring it again
+
+    async def _keep_following(
+        self,
+        begin: Callable[[], Awaitable[Subscription]],
+        follow: Callable[[Subscription], Awaitable[None]],
+        begun: asyncio.Event,
+    ) -> None:
+        """Follow a topic of the doors for good; where another broker is down, try again."""
+        while True:
+            try:
+                subscription = await begin()
+                begun.set()
+                try:
+                    await follow(subscription)
+                finally:
+                    await subscription.close()
+            except GaplessError as error:
+                self.log("the door cannot follow a topic of its own yet", error)
+            await asyncio.sleep(RETRY_S)
+
+    async def _begin_retained(self) -> Subscription:
+        name = f"mqtt-retained@{self._broker.name}"
+        subscription = self.own.subscribe(
+            DEFAULT_TOPIC, "mqtt_retain = TRUE", name=name, start="earliest"
+        )
+        await subscription.__aenter__()
+        return subscription
 
     async def _follow_retained(self, subscription: Subscription) -> None:
         async for batch in subscription.batches():

@@ -7,12 +7,13 @@ Theory of operation
     Incoming. A message is handed on with `StoreMessage`; the driver says `stored` when the broker
     has it on stable storage, and then PUBACK or PUBREC leaves. Of QoS 2 the packet identifier is
     remembered from PUBLISH to PUBREL: a repeat is answered, and not stored again.
-    Outgoing. Messages of QoS 1 and 2 take a packet identifier each, at most `window` at a time;
-    the others wait in order. An event that several subscriptions of the session want is sent once,
-    with the highest QoS and all identifiers. It comes from the session's own named subscription,
-    which takes what any of its filters takes; from a group of the broker, for one filter; or, to a
-    session that ends with its connection, from a feed that many sessions share. Many such sessions
-    get the same bytes: `take_batch`.
+    Outgoing. Messages of QoS 1 and 2 take a packet identifier each; at most `window` are sent and
+    not answered, the others wait in order, first those that had an identifier before. An event that
+    several subscriptions of the session want is sent once, with the highest QoS and all
+    identifiers. It comes from the session's own named subscription, which takes what any of its
+    filters takes; from a group of the broker, for one filter; or, to a session that ends with its
+    connection, from a feed that many sessions share. Many such sessions get the same bytes:
+    `take_batch`.
     Durable sessions. What must outlive a crash is written before the packet that depends on it
     leaves: `PersistFacts(writes, then)`. Before a PUBLISH of QoS 2: which packet identifier the
     event has. Before its PUBREL: that it is released. Before PUBCOMP: that its number is free.
@@ -345,6 +346,8 @@ class MqttSession:
         self._storing: dict[int, SessionConnection] = {}  # QoS 2, and which connection is answered
         self.dropped = 0  # messages of QoS 0 that the connection had no room for
         self._queue: deque[Queued] = deque()
+        self._again_soon: deque[Outgoing] = deque()  # of an earlier connection, not sent on this
+        self._flying = 0  # messages of QoS 1 and 2 that were sent on this connection
         self._events: dict[Key, Outgoing | None] = {}  # None: done, and may come again
         self._awaited: dict[Key, set[str]] = {}  # filters whose feeds will bring an event again
         self._last = 0
@@ -358,7 +361,9 @@ class MqttSession:
     @property
     def room(self) -> int:
         """How many further messages would leave at once."""
-        return 0 if self._queue else max(0, self._window - len(self.outgoing))
+        if self._queue or self._again_soon:
+            return 0
+        return max(0, self._window - self._flying)
 
     @property
     def deadline_s(self) -> float | None:
@@ -414,13 +419,14 @@ class MqttSession:
         if len(answer) > own.packet_bytes_max:
             return [Close()]
         actions: list[Action] = [SendBytes(answer)]
+        self._flying = 0
         for each in self.outgoing.values():
             each.is_sent = False
         for each in list(self.outgoing.values()):
             if each.is_released:
                 actions.append(self._answer(Kind.PUBREL, each.packet))
             elif each.content is not None:
-                actions += self._send(each, now_s, dup=True)
+                actions += self._send_again(each, now_s)
         return actions
 
     def lose(self, now_s: float) -> list[Action]:
@@ -441,6 +447,7 @@ class MqttSession:
             return []
         self.connection = None
         self._queue.clear()  # named subscriptions bring them again
+        self._again_soon.clear()
         actions: list[Action] = []
         if with_will and own.will is not None:
             if own.will_delay_s and self.expiry_s:
@@ -590,6 +597,7 @@ class MqttSession:
                 continue
             if found is ANSWERED_ONCE and not self._queue:
                 del self.outgoing[packet]
+                self._flying -= 1
                 continue
             if found.qos != 1:
                 raise PacketError(PROTOCOL_ERROR, "PUBACK for a message of QoS 2")
@@ -667,6 +675,7 @@ class MqttSession:
             or len(self.subscriptions) != 1
             or own.aliases_max
             or self._queue
+            or self._again_soon
             or self._awaited
             or (subscription.no_local and self.client in batch.clients)
         ):
@@ -675,10 +684,11 @@ class MqttSession:
         if packed is None or packed.longest > own.packet_bytes_max:
             return None
         if packed.sent:
-            room = own.window - len(self.outgoing)
+            room = own.window - self._flying
             if len(packed.sent) > room or not self.outgoing.keys().isdisjoint(packed.sent):
                 return None
             self.outgoing.update(packed.sent)
+            self._flying += len(packed.sent)
         return packed.data
 
     def deliver(
@@ -754,7 +764,14 @@ class MqttSession:
         item = self._item(event, wanted) if wanted else None
         retain, identifiers = (item.retain, item.identifiers) if item is not None else (False, ())
         found.content = (event.message, retain, identifiers)
-        return self._send(found, now_s, dup=True)
+        return self._send_again(found, now_s)
+
+    def _send_again(self, item: Outgoing, now_s: float) -> list[Action]:
+        """Under the number that it had on an earlier connection, as soon as there is room."""
+        if self._again_soon or self._flying >= self._window:
+            self._again_soon.append(item)
+            return []
+        return self._send(item, now_s, dup=True)
 
     def deliver_retained(
         self, message: MqttMessage, subscription: TopicSubscription, now_s: float
@@ -810,6 +827,7 @@ class MqttSession:
     def _complete(self, packet: int, found: Outgoing, now_s: float) -> list[Action]:
         """The client has answered finally: tell it, and send what waited for the window."""
         del self.outgoing[packet]
+        self._flying -= found.is_sent
         actions: list[Action] = []
         if found.key is not None:
             if found.source == OWN:
@@ -819,7 +837,11 @@ class MqttSession:
                     del self._events[found.key]
             if not (found.is_released and found.source != OWN):  # it was told with PUBREL
                 actions.append(FinishDelivery(found.key, found.source))
-        while self._queue and len(self.outgoing) < self._window:
+        while self._again_soon and self._flying < self._window:
+            late = self._again_soon.popleft()
+            if self.outgoing.get(late.packet) is late and not late.is_released:
+                actions += self._send(late, now_s, dup=True)
+        while self._queue and self._flying < self._window:
             item = self._queue.popleft()
             if item.message.has_expired(now_s):
                 if item.key is not None:
@@ -848,6 +870,7 @@ class MqttSession:
         for packet, each in list(self.outgoing.items()):
             if each.key is not None and each.source == source and not each.is_released:
                 del self.outgoing[packet]
+                self._flying -= each.is_sent
 
     # --- encoding --------------------------------------------------------------------------------
 
@@ -864,6 +887,7 @@ class MqttSession:
         if not dup and message.has_expired(now_s):
             return self._complete(item.packet, item, now_s)
         item.is_sent = True
+        self._flying += 1
         sent = self._packed(message, item.qos, retain, identifiers, now_s, item.packet, dup=dup)
         return sent or self._complete(item.packet, item, now_s)
 
@@ -905,10 +929,11 @@ class MqttSession:
         assert all(each.packet in (0, number) for number, each in self.outgoing.items()), "I1"
         if own is not None:
             sent = [each for each in self.outgoing.values() if each.is_sent]
-            assert len(sent) <= own.window, "I2"
-            assert not self._queue or len(self.outgoing) >= own.window, "I3"
+            assert len(sent) == self._flying <= own.window, "I2"
+            assert not (self._queue or self._again_soon) or self._flying == own.window, "I3"
         else:
             assert not self._queue, "I4"
+            assert not self._again_soon, "I4"
 
 
 def _aliased(own: SessionConnection, topic: str, properties: Properties) -> str:
