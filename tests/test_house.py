@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SOURCE = Path(__file__).parent.parent / "src" / "gapless"
 PRODUCT = [path for path in sorted(SOURCE.rglob("*.py")) if "testing" not in path.parts]
 ARGUMENTS_MAX = 7
-PRODUCT_LINES_MAX = 85_900
+PRODUCT_LINES_MAX = 88_000
 """No more than today, until something has gone: a new capability pays for itself. Decision 0048 has
 what the last thousands are for, and the aim."""
 
