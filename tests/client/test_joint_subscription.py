@@ -10,7 +10,9 @@ import pytest
 
 import gapless
 from gapless.client.parts import part_names, split_token, topic_of
+from gapless.core.client_messages import Acknowledge
 from gapless.core.identity import BrokerName, SubscriptionName, TopicName
+from gapless.core.ticks import TICK_MAX, instant_of
 from gapless.node.node import Node
 from gapless.testing import SimulatedNetwork
 
@@ -150,6 +152,17 @@ def test_in_total_order_an_idle_topic_holds_nothing_up() -> None:
                 assert await take(subscription, 1) == [number]
                 assert network.now_s - before_s < 0.5
                 await asyncio.sleep(3)
+
+    play(main)
+
+
+def test_a_client_that_waits_for_the_far_future_sets_nobody_s_clock() -> None:
+    async def main(network: SimulatedNetwork, client: Client) -> None:
+        async with client.subscribe("orders", name="desk", order="total"):
+            client.channel.send(Acknowledge(1, {}, awaited=TICK_MAX))
+            await asyncio.sleep(5)
+            receipt = await client.publish("orders", {"n": 1})
+            assert instant_of(receipt.tick) < network.world.now + 100_000
 
     play(main)
 

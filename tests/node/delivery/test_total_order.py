@@ -22,6 +22,10 @@ def shown(runs: list[Run]) -> list[tuple[str, list[int], int]]:
     return [(run.pubend, run.ticks, run.through) for run in runs]
 
 
+def waiting(order: TotalOrder) -> tuple[bool, int]:
+    return order.is_expected, order.latest
+
+
 def test_events_leave_in_the_order_of_ticks_below_the_least_position() -> None:
     order = an_order()
     assert order.add(A, [10, 30, 50], [b"a"] * 3)
@@ -44,6 +48,20 @@ def test_a_pubend_that_lags_holds_all_others_back() -> None:
     order.add(A, [10, 30], [b"a"] * 2)
     assert order.take({A: 60, B: 10}, MANY) == []
     assert order.latest == 30
+
+
+def test_a_client_that_waits_for_a_tick_is_told_how_far_all_has_come() -> None:
+    order = an_order()
+    assert waiting(order) == (False, 0)
+    order.expect(40)
+    assert waiting(order) == (True, 39)
+    assert order.take({A: 60, B: 30}, MANY) == []
+    assert shown(order.take_silence()) == [(A, [], 30), (B, [], 30)]
+    assert waiting(order) == (True, 39), "not all below 40 has come"
+    assert order.take({A: 60, B: 45}, MANY) == []
+    assert shown(order.take_silence()) == [(A, [], 45), (B, [], 45)]
+    assert waiting(order) == (False, 0)
+    order.check()
 
 
 def test_no_more_leaves_than_the_client_has_credit_for() -> None:
