@@ -13,14 +13,14 @@ import asyncio
 from typing import TYPE_CHECKING, Self, cast
 
 from gapless.client.shared_backlog import SharedBacklog
-from gapless.core.errors import GaplessError
+from gapless.client.subscription import Subscription
+from gapless.core.errors import GaplessError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from gapless.client.channel import ChannelInbox
     from gapless.client.delivery import Delivery
-    from gapless.client.subscription import Subscription
 
     Pairs = list[tuple[Subscription, Delivery]]
 
@@ -34,6 +34,9 @@ class JointReader:
         self._inboxes: list[ChannelInbox] = []  # whose shared backlogs are ours
         self._error: GaplessError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        if not all(isinstance(each, Subscription) for each in self._open):
+            problem = "only subscriptions to one topic each, and no groups, are read together"
+            raise UsageError(problem, "Read the others by themselves.")
         for each in self._open:
             each.on_ready = self._note
 
