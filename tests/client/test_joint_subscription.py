@@ -393,6 +393,15 @@ def test_what_makes_no_sense_is_refused_at_once(topics: Any, options: Any, probl
     play(main)
 
 
+def test_it_is_not_read_together_with_others() -> None:
+    async def main(network: SimulatedNetwork, client: Client) -> None:
+        async with client.subscribe(TOPICS) as subscription:
+            with pytest.raises(gapless.UsageError, match="to one topic each"):
+                gapless.together([subscription])  # type: ignore[list-item]
+
+    play(main)
+
+
 def test_pubends_belong_to_topics_whatever_these_are_called() -> None:
     pubends = {"trades/0": "trades", "mqtt/sessions/3": "mqtt/sessions", "trades@2/11": "trades"}
     assert {each: topic_of(each) for each in pubends} == pubends

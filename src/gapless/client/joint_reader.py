@@ -13,6 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, Self, cast
 
 from gapless.client.shared_backlog import SharedBacklog
+from gapless.client.subscription import Subscription
 from gapless.core.errors import GaplessError, UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from gapless.client.channel import ChannelInbox
     from gapless.client.delivery import Delivery
-    from gapless.client.subscription import Subscription
 
     Pairs = list[tuple[Subscription, Delivery]]
 
@@ -39,6 +39,9 @@ class JointReader:
         self._inboxes: list[ChannelInbox] = []  # whose shared backlogs are ours
         self._error: GaplessError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        if not all(isinstance(each, Subscription) for each in self._open):
+            problem = "only subscriptions to one topic each, and no groups, are read together"
+            raise UsageError(problem, "Read the others by themselves.")
         for each in self._open:
             each.on_ready = self._note
 
