@@ -32,6 +32,9 @@ retention_bytes = 20_000
 [[topic]]
 name = "other"
 pubends = ["p"]
+[[topic]]
+name = "fast"
+service = "reliable"
 """
 SETTLE_S = 20.0
 """Simulated seconds in which everything that can arrive has arrived."""
@@ -79,6 +82,15 @@ def play(main: Callable[[Town], Coroutine[Any, Any, None]]) -> None:
 def test_a_topic_that_nobody_knows() -> None:
     async def main(town: Town) -> None:
         assert town.why("nowhere", "nowhere/0", 5, "desk").verdict == "no such topic"
+
+    play(main)
+
+
+def test_a_topic_that_stores_nothing() -> None:
+    async def main(town: Town) -> None:
+        found = town.why("fast", "fast/0", 5, "desk")
+        assert found.verdict == "not stored"
+        assert "reliable" in found.reason
 
     play(main)
 
@@ -131,7 +143,7 @@ def test_an_event_that_was_never_published() -> None:
 
 
 def test_an_event_without_a_receipt() -> None:
-    """The disk of the host is slow: what is published is not durable, and nobody has a receipt."""
+    """Somebody names a tick that the pubend has not come to: nobody has a receipt for it."""
 
     async def main(town: Town) -> None:
         async with town.client("p") as feed, town.client("s") as client:

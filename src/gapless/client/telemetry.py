@@ -160,7 +160,7 @@ def trace_commit(writes: Sequence[Write]) -> None:
 
 
 def trace_delivery(events: Iterable[Event]) -> None:
-    """Spans for events of one topic that the application takes."""
+    """Spans for events that the application takes."""
     if find_tracer() is not None:
         for topic, some in groupby(events, lambda event: event.topic):
             places = ((event.pubend, event.tick, event.attributes) for event in some)

@@ -312,6 +312,36 @@ def test_a_broker_that_is_killed_is_told_and_the_page_goes_on_when_it_is_back(
         seen.shot("narrow")
 
 
+def test_with_security_the_page_asks_for_a_token_and_keeps_it_for_its_tab(
+    tmp_path: Path, browser: Any
+) -> None:
+    thread, castle = LoopThread(), Castle(tmp_path)
+    broker = castle.broker(admin="127.0.0.1:0")
+    thread.run(broker.__aenter__())
+    try:
+        seen = Visit(browser, f"https://{broker.admin_address}", ignore_https_errors=True)
+        seen.text("#health", "a token is needed")
+        for token, said in (("wrong", "not admitted"), (castle.tokens["desk"], ".")):
+            seen.page.fill("#token", token)
+            seen.page.click("#login button")
+            seen.text("#login-problem", said)
+        seen.shot("login")
+        assert not seen.page.inner_text("#figures"), "nothing is shown to strangers"
+        seen.page.fill("#token", castle.tokens["admin"])
+        seen.page.keyboard.press("Enter")
+        seen.text("#health.good", "ready at")
+        seen.page.locator("#login").wait_for(state="hidden")
+        seen.page.reload()
+        seen.text("#health.good", "ready at")
+        seen.page.click("#tab-topics")
+        seen.page.click("#publish button")
+        seen.text("#publish-answer", "Durable as")
+        assert seen.problems == []
+    finally:
+        thread.run(broker.__aexit__(None, None, None))
+        thread.close()
+
+
 def test_a_gap_has_a_button_that_says_how_to_fill_it_from_a_lake(
     tmp_path: Path, browser: Any
 ) -> None:

@@ -25,7 +25,7 @@ class Visit:
         self.page.set_default_timeout(WAIT_S * 1000)
         self.problems: list[str] = []
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.goto(f"http://{address}/{hash_}")
+        self.page.goto(f"{address if '://' in address else f'http://{address}'}/{hash_}")
 
     def text(self, selector: str, pattern: str) -> None:
         """Wait until an element says something."""

@@ -126,6 +126,7 @@ def test_what_a_read_gives_can_be_published_again(tmp_path: Path) -> None:
         ("", "x", 415, "without Content-Type"),
         ("application/json", "{", 400, "not JSON"),
         ("application/json", "[]", 400, "0 events"),
+        ("application/json", f"[{'{},' * 10_000}{{}}]", 400, "10001 events"),
         ("application/json", "5", 400, "a JSON object"),
         ("application/json", '{"a": NaN}', 400, "NaN"),
         ("application/json", '{"a": [1]}', 400, "'a'"),

@@ -92,9 +92,10 @@ def test_streams_have_a_bound_and_requests_still_get_in(
             caller = Caller.of(broker)
             async with caller.stream("/topics/t/subscribe") as reader:
                 await reader.begin()
-                refused = await caller.get("/topics/t/subscribe")
-                assert refused.status == 503
-                assert refused.headers["retry-after"]
+                for path in ("/topics/t/subscribe", "/topics/t/events?wait=1"):
+                    refused = await caller.get(path)
+                    assert refused.status == 503, path
+                    assert refused.headers["retry-after"]
                 assert (await caller.get("/topics")).status == 200
             door: Any = broker.doors.opened["http"]
             await wait_until(lambda: door._app._streams == 0)

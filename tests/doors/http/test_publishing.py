@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapless.doors.http import publishing
-from tests.broker.stage import connected, make_broker, run
+from tests.broker.stage import connected, make_broker, run, wait_until
 from tests.doors.http.caller import Caller
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+
+    from gapless.broker.broker import Broker
 
 
 def named(number: int, name: str = "feed") -> dict[str, str]:
@@ -142,5 +144,37 @@ def test_the_names_in_use_have_a_bound_and_idle_ones_make_room(
             for n in range(5):
                 answer = await caller.publish("t", {"n": n}, **named(0, f"feed-{n}"))
                 assert answer.json["next"] == 1
+                assert list(open_names(broker)) == [f"feed-{each}" for each in range(n + 1)][-2:]
+            for each in open_publishers(broker).values():
+                each.users += 1  # a request is being answered
+            refused = await caller.publish("t", {"n": 5}, **named(0, "feed-5"))
+            assert refused.status == 503
+            assert refused.headers["retry-after"]
+
+    run(main())
+
+
+def open_publishers(broker: Broker) -> dict[publishing.NameKey, publishing.NamedPublisher]:
+    door: Any = broker.doors.opened["http"]
+    opened: dict[publishing.NameKey, publishing.NamedPublisher] = door._app._publishers._open
+    return opened
+
+
+def open_names(broker: Broker) -> list[str]:
+    return [key.name for key in open_publishers(broker)]
+
+
+def test_a_name_that_is_not_used_is_let_go_and_its_number_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "IDLE_S", 0.02)
+
+    async def main() -> None:
+        async with make_broker(tmp_path, http="127.0.0.1:0") as broker:
+            caller = Caller.of(broker)
+            await caller.publish("t", *events(0, 2), **named(0))
+            await wait_until(lambda: not open_names(broker))
+            again = await caller.publish("t", *events(1, 3), **named(1))
+            assert (again.json["next"], again.json["repeated"]) == (3, 1)
 
     run(main())

@@ -400,7 +400,7 @@ def test_a_stopping_broker_ends_its_sockets_as_restarting(tmp_path: Path) -> Non
                 with pytest.raises(ConnectionClosed) as caught:
                     await socket.recv()
                 assert caught.value.rcvd is not None
-                assert caught.value.rcvd.code == streams.RESTART
+                assert caught.value.rcvd.code == 1012  # the service restarts (RFC 6455)
                 await draining
 
     run(main())
