@@ -110,6 +110,7 @@ class Definition:
     dead_letters: TopicName | None = None  # of a group: the topic of what was tried too often
     query: str = ""  # that has the lease (`node.subscriptions.leases`); empty: none ever had
     run: str = ""  # of the query: no other one may acknowledge by name
+    is_anew: bool = False  # an earlier life was lost with a disk: what it lacks before this is lost
 
     @property
     def is_found(self) -> bool:
@@ -153,6 +154,8 @@ class DurableSubscription:
         fields["former"] = [[each.condition, each.until] for each in self.definition.former]
         if not self.definition.run:
             del fields["query"], fields["run"]
+        if not self.definition.is_anew:
+            del fields["is_anew"]
         return json.dumps(fields, sort_keys=True).encode()
 
     @classmethod
