@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import TYPE_CHECKING
@@ -100,14 +101,18 @@ def drivers(url: str, rounds: int, row_ms: float) -> Report:
             "libpq in pipeline mode. asyncpg has one under way: it offers no more on a connection."
         ],
     )
+    has_asyncpg = find_spec("asyncpg") is not None
     for count in (1, 64, 1024):
         ours, piped, other = [], [], []
         for each in range(rounds):
             ours.append(psycopg_ms(url, f"psycopg-{count}-{each}", count))
             piped.append(pipeline_ms(url, f"pipeline-{count}-{each}", count))
-            other.append(asyncio.run(asyncpg_ms(url, f"asyncpg-{count}-{each}", count)))
-        one, more, two = map(statistics.median, (ours, piped, other))
-        report.add(count, f"{one:.2f}", f"{more:.2f}", f"{two:.2f}", f"{two / one:.2f}")
+            if has_asyncpg:
+                other.append(asyncio.run(asyncpg_ms(url, f"asyncpg-{count}-{each}", count)))
+        one, more = map(statistics.median, (ours, piped))
+        two = statistics.median(other) if other else None
+        cells = (f"{two:.2f}", f"{two / one:.2f}") if two else ("not installed", "-")
+        report.add(count, f"{one:.2f}", f"{more:.2f}", *cells)
     return report
 
 

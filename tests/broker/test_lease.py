@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -93,6 +93,30 @@ def test_a_standby_follows_while_another_holds_and_takes_over_when_the_lease_is_
     assert outcome[0] is not None
     assert outcome[0].volume.get("t", "k") == b"1"
     let_go(outcome[0])
+
+
+def test_a_process_asks_for_the_lease_only_when_its_copy_is_up_to_date(
+    world: World, tmp_path: Path
+) -> None:
+    """So one with an empty folder does not keep a warm standby from taking over."""
+    first = hold(world, "p1", tmp_path / "1")
+    first.volume.commit([Append("s", (1,), (b"a",))])
+    let_go(first)
+    standby = Standby(world.options("p2"), tmp_path / "2")
+    store = world.connections[-1]
+    acquire, copied = store.acquire, list[int]()
+
+    def note(*arguments: Any) -> Grant | None:
+        assert standby._volume is not None
+        copied.append(standby._volume.bounds("s").end)
+        return acquire(*arguments)
+
+    store.acquire = note  # type: ignore[method-assign, assignment]
+    holding = standby.wait()
+    assert holding is not None
+    assert copied == [2]
+    standby.close()
+    let_go(holding)
 
 
 def test_a_standby_that_is_told_to_stop_lets_go_of_its_folder(world: World, tmp_path: Path) -> None:

@@ -30,11 +30,6 @@ class JointReader:
 
     def __init__(self, subscriptions: Iterable[Subscription]) -> None:
         self._ready: dict[Subscription, None] = dict.fromkeys(subscriptions)
-        if any(each.acknowledges_each for each in self._ready):
-            raise UsageError(
-                'tokens="each" and together do not go together: it hands out many events at once',
-                'Use tokens="broker", or a task for each subscription.',
-            )
         self._open = set(self._ready)
         self._inboxes: list[ChannelInbox] = []  # whose shared backlogs are ours
         self._error: GaplessError | None = None
@@ -42,6 +37,11 @@ class JointReader:
         if not all(isinstance(each, Subscription) for each in self._open):
             problem = "only subscriptions to one topic each, and no groups, are read together"
             raise UsageError(problem, "Read the others by themselves.")
+        if any(each.acknowledges_each for each in self._ready):
+            raise UsageError(
+                'tokens="each" and together do not go together: it hands out many events at once',
+                'Use tokens="broker", or a task for each subscription.',
+            )
         for each in self._open:
             each.on_ready = self._note
 

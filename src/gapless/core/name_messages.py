@@ -26,6 +26,9 @@ class NameEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: AnyCount = 0  # of the broker that made the claim; `number` counts its claims
     number: AnyCount = 0
     altered: AnyCount = 0  # how often its condition has changed
+    lost: AnyCount = (
+        0  # a life at `home` never ended: one more than the epoch of its claim; 0: none
+    )
 
     def __post_init__(self) -> None:
         if self.moves < 0:

@@ -84,6 +84,7 @@ class Taker:
     number: int  # in the filtered log
     since: int = 0  # of ticks before it the filtered log knows nothing
     matches: Matches | None = None  # its condition; None: it takes everything
+    is_anew: bool = False  # where it was is lost: whatever it lacks before `since` is lost, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class CatchUp:
         self._wanted_ticks: set[int] = set()  # of the window, and not delivered yet
         self._unknown_spans = SpanSet()  # of the window; the filtered log knows nothing of them
         self._contradictions = Contradictions(self.log.pubend, timing, is_whole=start < self.since)
-        self._lost_below = 0
+        self._lost_below = taker.since if taker.is_anew else 0
         self._gap: Span | None = None  # held back: the loss may continue
         self._shared_from = start  # from here on nothing wanted lies before what is read next
         self._read_due: Instant | None = None

@@ -111,6 +111,7 @@ class Definition:
     query: str = ""  # that has the lease (`node.subscriptions.leases`); empty: none ever had
     run: str = ""  # of the query: no other one may acknowledge by name
     topics: tuple[TopicName, ...] = ()  # of a subscription over several topics: this is one part
+    is_anew: bool = False  # an earlier life was lost with a disk: what it lacks before this is lost
 
     @property
     def is_found(self) -> bool:
@@ -156,6 +157,8 @@ class DurableSubscription:
             del fields["query"], fields["run"]
         if not self.definition.topics:
             del fields["topics"]
+        if not self.definition.is_anew:
+            del fields["is_anew"]
         return json.dumps(fields, sort_keys=True).encode()
 
     @classmethod

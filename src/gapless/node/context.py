@@ -87,7 +87,9 @@ class Context:
         routing = Routing(self.name, self.network, self.config, self.started)
         object.__setattr__(self, "routing", routing)
         object.__setattr__(self, "seal", Seal(self.store))
-        object.__setattr__(self, "epoch", Epoch(self.store, self.config, self.started))
+        is_copy = self.seal.is_copy
+        epoch = Epoch(self.store, self.config, self.started, is_copy=is_copy)
+        object.__setattr__(self, "epoch", epoch)
         catalogue = self.parts.catalogue(
             self.name, self.network, self.config, self.store, routing, self.started
         )

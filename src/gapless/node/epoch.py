@@ -2,7 +2,8 @@
 
 What a broker reports is numbered within its life; the epoch orders lives. It is taken from the
 clock, and where that was set back, from what was persisted; nothing is reported under it before
-it is durable, so that no life is ever taken for an older one.
+it is durable, so that no life is ever taken for an older one. The first epoch of a disk tells what
+an earlier disk of this broker had: whatever was done before it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from gapless.node.config import Config
 
 EPOCHS = "epochs"
-LAST = "last"
+LAST, FIRST = "last", "first"
 
 
 class EpochPersisted(Message, frozen=True):
@@ -30,9 +31,16 @@ class EpochPersisted(Message, frozen=True):
 class Epoch:
     """The number of this life of a broker."""
 
-    def __init__(self, store: Store, config: Config, now: Instant) -> None:
+    def __init__(
+        self, store: Store, config: Config, now: Instant, *, is_copy: bool = False
+    ) -> None:
+        """`is_copy`: the disk is an older copy of what it was."""
         last = int.from_bytes(store.get(EPOCHS, LAST) or b"", "little")
         self.number = max(int(now), last + 1)
+        self.first = int.from_bytes(store.get(EPOCHS, FIRST) or b"", "little")
+        """Of this disk."""
+        if not last or is_copy:
+            self.first = self.number
         self.config = config
         self.is_durable = False
         self.deadline: Instant | None = now
@@ -43,8 +51,9 @@ class Epoch:
             return []
         self.deadline = None
         put = Put(EPOCHS, LAST, self.number.to_bytes(8, "little"))
+        first = Put(EPOCHS, FIRST, self.first.to_bytes(8, "little"))
         done, failed = EpochPersisted(), EpochPersisted(ok=False)
-        return [Persist((put,), (Tell(done),), (Tell(failed),))]
+        return [Persist((put, first), (Tell(done),), (Tell(failed),))]
 
     def persisted(self, message: EpochPersisted, now: Instant) -> None:
         self.is_durable = message.ok

@@ -197,10 +197,6 @@ def lose_disks(options: Options, rates: dict[str, float]) -> Options:
         replace(each, opens=each.opens or each.name, insists=True) if each.is_named else each
         for each in options.publishers
     )
-    durables = tuple(
-        replace(each, wishes=tuple(replace(wish, tokens="client") for wish in each.wishes))
-        for each in options.durables
-    )
     return replace(
         options,
         fault_rates=rates,
@@ -209,7 +205,6 @@ def lose_disks(options: Options, rates: dict[str, float]) -> Options:
             for name, offset in options.offsets.items()
         },
         publishers=publishers,
-        durables=durables,
         jobs=(),
         founders=(),
         operators=(),

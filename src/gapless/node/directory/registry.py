@@ -198,7 +198,8 @@ class Registry:
         if now.home != question.sender or claim <= (now.epoch, now.number):
             return now
         self.floor = max(self.floor, now.moves + 2)
-        return NameEntry(question.sender, self.floor, question.owner, *claim)
+        lost = min(now.epoch + 1, now.lost or now.epoch + 1)
+        return NameEntry(question.sender, self.floor, question.owner, *claim, lost=lost)
 
     def is_news(self, now: NameEntry | None, known: NameEntry | None) -> bool:
         """Does the second say more than the first? Nobody takes the name of another by saying that

@@ -34,6 +34,7 @@ from gapless.durable.subscriptions import Definition
 from gapless.filters.filter import Filter
 from gapless.node.delivery.session import Session
 from gapless.node.directory.registry import registrar_of
+from gapless.node.recent import remember
 from gapless.node.redirect import refuse_until_told
 from gapless.node.subscriptions.catch_ups import Assured, CatchUps
 from gapless.node.subscriptions.leases import check_run, grant, refuse_other
@@ -55,6 +56,13 @@ if TYPE_CHECKING:
 
 UNCONFIRMED_MAX = 1_000
 """Acknowledgements of one subscription that wait until its move is known; more are refused."""
+
+LOST_MAX = 10_000
+"""Names that are known to be lost, and begin anew as soon as their clients' requests have come so
+far."""
+
+FIRST_TICK = 1
+"""Who is there has a position: 0 would be the oldest event."""
 
 
 class Created(Message, frozen=True):
@@ -109,6 +117,7 @@ class Attachments:
         self.catch_ups = CatchUps(context, named)
         self.total_orders = TotalOrders(context, named, self.catch_ups)
         self.catch_ups.moved = self.total_orders.stir_session
+        self._lost: dict[SubscriptionName, bool] = {}
 
     # --- what clients ask for ---------------------------------------------------------------------
 
@@ -305,9 +314,12 @@ class Attachments:
             altered=max(message.altered, 0),
             former=message.former,
             topics=message.topics,
+            is_anew=message.token is None and message.name in self._lost,
             **(structs.asdict(message.share) if message.share is not None else {}),
         )
         start = self._start(message, since)
+        if definition.is_anew:
+            start = Token(dict.fromkeys(since, FIRST_TICK))
         number = self.named.subscriptions.next_number
         then = (Tell(Created(message.name, number)),)
         otherwise = (Tell(Created(message.name, number, ok=False)),)
@@ -316,6 +328,11 @@ class Attachments:
         except UsageError as error:
             return None, [Send(client, Refused(message.request, error.problem, error.remedy))]
         return number, effects + self._wait_for_it(number, client, message)
+
+    def remember_lost(self, name: SubscriptionName) -> None:
+        """The registrar knows of a life of this name that an earlier disk had. Where it was, nobody
+        knows: it begins anew, and is told that all before is lost."""
+        remember(self._lost, name, True, LOST_MAX)
 
     def _origin(self, message: Subscribe) -> tuple[BrokerName | None, int]:
         """The broker that the subscription comes from, if any, and its count of moves."""
@@ -360,6 +377,7 @@ class Attachments:
             return [Send(attacher.client, refused)]
         self.named.report(subscription)
         self.table.written(message.name)
+        self._lost.pop(message.name, None)
         if subscription.definition.previous is not None:
             self.table.arrive(message.name)
         if attacher is None:

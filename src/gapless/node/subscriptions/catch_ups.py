@@ -321,7 +321,8 @@ class CatchUps:
             self._groups.setdefault((pubend, condition, alone), CatchUpGroup(self._batches)),
             partial(self.released_of, pubend),
         )
-        taker = Taker(subscription.number, subscription.since[pubend], matches)
+        is_anew = subscription.definition.is_anew
+        taker = Taker(subscription.number, subscription.since[pubend], matches, is_anew)
         return self.parts.catch_up(taker, start, source, self.config)
 
     def _fetch(self, log: str, ticks: Sequence[int]) -> list[bytes | None]:

@@ -446,6 +446,9 @@ class Homes:
             and entry.altered <= max(message.altered, 0)  # else only its home knows all conditions
         ):
             previous = None if entry.home == self.name else entry.home
+            if entry.home == self.name and 0 < entry.lost <= self.epoch.first:
+                assert message.name is not None
+                self.attachments.remember_lost(message.name)
             self.ready.append((client, replace(message, previous=previous, moves=entry.moves)))
             return []
         problem = f"subscription {quoted(message.name)} is at broker {entry.home!r}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from gapless.core.identity import SubscriptionName
+from gapless.node.directory.registry import registrar_of
 from gapless.testing.actors.clients import MILLISECOND
 from gapless.testing.clock import START
 from gapless.testing.named import Birth
@@ -114,7 +115,7 @@ def returning_token(world: World, slot: Slot, *, has_moved: bool) -> dict[str, i
             token = dice.choice(slot.tokens)
         slot.named.acknowledge(token)
         return token
-    has_lost_disk = slot.home in world.watch.record.lost_disks
+    has_lost_disk = slot.home in world.watch.record.lost_disks and not is_known(world, slot)
     if choice < (0.7 if slot.wish.tokens == "broker" else 0.1) and not has_lost_disk:
         reached["a client returned without a token"] += 1
         return None
@@ -125,6 +126,13 @@ def returning_token(world: World, slot: Slot, *, has_moved: bool) -> dict[str, i
     if slot.has_gone:  # it may be made anew from here on, as for who has moved
         slot.named.acknowledge(token)
     return token
+
+
+def is_known(world: World, slot: Slot) -> bool:
+    """Does the registrar of a name know that it is at a broker which has lost its disk?"""
+    registrar = registrar_of(world.network, slot.wish.name)
+    lost_disks = world.watch.record.lost_disks
+    return slot.wish.tokens == "broker" and registrar not in (None, slot.home, *lost_disks)
 
 
 def order_of(wish: Wish) -> Order:

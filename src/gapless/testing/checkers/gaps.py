@@ -5,12 +5,14 @@ the subscription had itself acknowledged it (and its client has gone back), and 
 before. It is told to one that is behind, never to one that keeps up; and in one piece: between two
 losses of a pubend lies an event, or the subscription has caught up in between. Without a retention
 policy an event is lost only to one that acknowledged it, or that did not exist when it was logged.
+Where a broker lost its disk, and with it where a subscription was, all before its new life is told.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.node.subscriptions.attachments import FIRST_TICK
 from gapless.testing.checkers.checker import Checker
 from gapless.testing.trace import show_span, show_tick
 
@@ -54,6 +56,8 @@ class Gaps(Checker):
         # How far a lost disk reaches may come to its broker later than the first of it.
         if self._is_one_with_the_last(subscription, pubend) and not has_lost_disk:
             return "that is one with the loss before it"
+        if span.start == FIRST_TICK and subscription.broker in self.record.lost_disks:
+            return ""  # where it was went with a disk: it may have had any of these, or none
         acknowledged = named.acknowledged.get(pubend, 0)
         wanted = self.record.wanted(subscription, pubend, max(span.start, acknowledged), span.end)
         chopped = self.record.logs[pubend].chopped

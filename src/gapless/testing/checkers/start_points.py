@@ -4,6 +4,7 @@ Statement: with a token it starts there; at an instant, at its tick, or now if t
 come there; with the oldest kept event (which a position of 0 stands for), where nothing that it
 wants and that is kept lies before. One that returns without a token goes on from what its
 client acknowledged: not before what it was assured to be durable, not behind what it has said.
+If its broker has lost its disk, it may begin at the first tick, and is told a gap from there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from gapless.core.effects import Put
 from gapless.core.identity import PubendName
 from gapless.core.ticks import PUBEND_BITS
 from gapless.knowledge.past import LIVES
+from gapless.node.subscriptions.attachments import FIRST_TICK
 from gapless.testing.checkers.checker import Checker
 from gapless.testing.trace import show_tick
 
@@ -52,6 +54,8 @@ class StartPoints(Checker):
                 low, high = 0, self._oldest(subscription, pubend)
             elif not named.origin:
                 low, high = _first(named)
+            elif subscription.broker in self.record.lost_disks and start == FIRST_TICK:
+                low = high = FIRST_TICK
             else:
                 low, high = _kept(named, pubend)
             if named.birth.instant is not None and not named.origin:
