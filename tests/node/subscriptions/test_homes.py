@@ -108,6 +108,20 @@ def test_with_its_token_it_is_taken_over_though_nobody_says_where_it_was() -> No
         assert land.subscribe("c", name).elsewhere == ("b",), "the registrar knows of the move"
 
 
+def test_a_name_that_a_drained_broker_claimed_and_never_got_is_free_for_others() -> None:
+    land = Land()
+    name = land.name_at("b")
+    claim = NameQuestion(name, BrokerName("a"), BrokerName("b"), "claim", 1, 1, None, "")
+    land.towns["b"].receive("m1", claim)  # a crash of a came before its creation
+    land.run()
+    drained = land.towns["a"]
+    drained._do(drained.node.drain(drained.now))
+    assert land.subscribe("c", name).elsewhere == ("a",)
+    assert "a" not in land.subscribe("a", name).elsewhere, "nobody is taken in there any more"
+    land.wait(BEATS)
+    assert isinstance(land.subscribe("c", name, client="bob"), Subscribed)
+
+
 def test_one_that_exists_needs_no_registrar_and_a_new_one_waits_for_it_and_is_told_why() -> None:
     land = Land()
     name = land.name_at("c")

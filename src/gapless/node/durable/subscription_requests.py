@@ -78,8 +78,11 @@ class SubscriptionRequests:
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if message.topic not in self.network.topic:
             return self.catalogue.missing(client, message, message.topic, now)
-        if not self.streams.cell.subscribers or self._is_turned_away(message):
+        if not self.streams.cell.subscribers:
             return self._refuse_subscriber(client, message)
+        if self._is_turned_away(message):
+            freed = self.homes.free_if_not_here(message.name, now) if message.name else []
+            return self._refuse_subscriber(client, message) + freed
         condition = self._read(client, message)
         if not isinstance(condition, Filter):
             return condition

@@ -164,6 +164,13 @@ class Homes:
         `ready`."""
         return self._wait("look", client, message, now)
 
+    def free_if_not_here(self, name: SubscriptionName, now: Instant) -> list[Effect]:
+        """A client is sent away that wants a name which is not here. The registrar may believe that
+        it is, and send that client back: ask, and free it then."""
+        if self.is_full or ("look", name) in self.questions or not may_exist(name):
+            return []
+        return self._open("look", name, None, "", [], now)
+
     def _wait(
         self, want: Want, client: ClientName, message: Subscribe, now: Instant
     ) -> list[Effect]:
