@@ -130,7 +130,10 @@ class Job:
             return [f"{plan.name} waits: transaction {self._transaction} is not committed"]
         if left := ledger.unfinished(plan.name):
             return [f"{plan.name} waits: {left} are not whole"]
-        volume = self._world.processes[plan.broker].disk.volume
+        process = self._world.processes[plan.broker]
+        if not process.is_up:
+            return [f"{plan.name} waits: {plan.broker} is down"]
+        volume = process.disk.volume
         kept = [
             stream
             for stream in volume.streams()
