@@ -21,7 +21,7 @@ VALUES = st.one_of(
     st.sampled_from([0, 127, 128, 255, 256, 65535, 65536, 1 << 32, -32, -33, -128, -129, -32769]),
     st.floats(allow_nan=False),
     st.text(max_size=40),
-    st.sampled_from(["x" * 31, "x" * 32, "y" * 255, "é" * 200, "z" * 70_000]),
+    st.sampled_from(["x" * 31, "x" * 32, "y" * 255, "é" * 200, "z" * 65_536]),
     st.datetimes(timezones=st.just(UTC)),
     st.sampled_from([b"", b"\xff", b"x" * 255, b"x" * 70_000]),
 )

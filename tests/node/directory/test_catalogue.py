@@ -222,6 +222,15 @@ def test_a_file_that_contradicts_what_was_created_is_an_error_at_the_start() -> 
             assert SPORT in town.node.catalogue.static
 
 
+def test_a_file_without_the_host_of_a_topic_that_was_created_is_an_error_at_the_start() -> None:
+    country = Country()
+    country.decide(CREATE)
+    host, town = country.owner("sport"), country.towns["l"]
+    town.network = parse_network(WIDE.replace(f'"{host}"', '"other"'))
+    with pytest.raises(UsageError, match=f"has a pubend at '{host}', which is not in the network"):
+        country.restart("l")
+
+
 def test_a_broker_that_does_not_know_a_topic_asks_before_it_says_no_for_good() -> None:
     country = Country()
     answers = [country.ask("l", publish("red", topic="sport")) for _ in range(2)]

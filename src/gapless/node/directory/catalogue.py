@@ -123,7 +123,19 @@ class Catalogue:
             self._put(entry)
             self._is_agreed = True  # the disk is there
             if not entry.is_deleted and entry.name not in self.static:
+                self._check_hosts(entry)
                 network.put_topic(topic_of(entry))
+
+    def _check_hosts(self, entry: TopicEntry) -> None:
+        """A broker may be restarted with a file that lacks a host of a topic that it knows."""
+        missing = [each for each in self.network.placed(entry.hosts) if not self._is_here(each)]
+        if missing:
+            problem = f"topic {quoted(entry.name)} has a pubend at {missing[0]!r}"
+            remedy = "Put it back into the file, or move its pubends with `gapless adopt`."
+            raise UsageError(f"{problem}, which is not in the network file", remedy)
+
+    def _is_here(self, host: BrokerName) -> bool:
+        return self.network.joins or host in self.network.cell_of
 
     def contradiction(self, entry: TopicEntry) -> str:
         """How it contradicts a topic of the network file; empty if it does not."""
