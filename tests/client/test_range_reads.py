@@ -97,7 +97,7 @@ def test_a_range_is_read_through_any_broker_of_the_network(tmp_path: Path) -> No
         async with AsyncExitStack() as stack:
             brokers = {
                 name: await stack.enter_async_context(make_broker(tmp_path, LINE, name))
-                for name in ("p", "r1", "r2", "s")
+                for name in ("p", "r1", "r2", "s", "o")
             }
             async with connected(brokers["s"]) as client:
                 await fill(client, 200)

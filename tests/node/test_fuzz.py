@@ -39,7 +39,7 @@ def test_a_number_that_is_free_too_soon_is_found_and_shown_in_few_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Attachments, "has", has_session)
-    found = find(1, 60_000, plays_max=400)
+    found = find(2, 60_000, plays_max=400)
     assert found is not None
     assert "AssertionError: I3" in found
     assert found.count("\n  say(") <= 6, found

@@ -33,8 +33,11 @@ WRONG = {
         r"every topic needs a name of its own: \['news'\]",
     ),
     "an empty name": (A.replace('"a"', '""'), "every cell needs a name of its own: one is empty"),
-    "a name of ours": (A.replace('"a"', '"@pubend"'), "'@pubend' has an @"),
-    "a broker with a name of ours": (A.replace('"x"', '"@total-order"'), "'@total-order' has an @"),
+    "a name of ours": (A.replace('"a"', '"@pubend"'), "'@pubend' contains @"),
+    "a broker with a name of ours": (
+        A.replace('"x"', '"@total-order"'),
+        "'@total-order' contains @",
+    ),
     "no broker": ('[[cell]]\nname = "a"\nbrokers = []', "cell 'a' has no broker"),
     "a link to nowhere": (A + 'links = ["q"]', "cell 'a' links to 'q', which is no other cell"),
     "a link to itself": (A + 'links = ["a"]', "cell 'a' links to 'a', which is no other cell"),

@@ -96,10 +96,9 @@ class SubscriptionPart(Subscription):
 class JointSubscription:
     """Made by `Client.subscribe` with several topics; use it with `async with` and `async for`."""
 
-    acknowledges_each = False
-
     def __init__(self, channel: ReconnectingChannel, parts: Sequence[SubscriptionOptions]) -> None:
         self.topics: tuple[str, ...] = tuple(each.topic for each in parts)
+        self.acknowledges_each = False
         self._options = parts
         self._client = channel
         self._is_total = parts[0].order == "total"

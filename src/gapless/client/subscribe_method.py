@@ -92,11 +92,10 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT, JointT]):
 
         With a `name` it is durable: it counts while nobody is connected, until `unsubscribe`. The
         first time it starts at `start`. Later it goes on from `start` if that is a token, and
-        otherwise from what is acknowledged. `tokens="broker"`: what the application has finished is
-        acknowledged by itself, several times a second; `tokens="each"`: each event is, before the
-        next one is handed out. Without a name it starts now and ends with its connection;
-        `interruption` says what happens then: "raise" a `SubscriptionInterruptedError`, or go on
-        after a `Gap` ("gap").
+        otherwise from what is acknowledged. `tokens="broker"`: what is finished is acknowledged by
+        itself; `tokens="each"`: each event, before the next one. Without a name it starts now and
+        ends with its connection; `interruption` says what happens then: "raise" a
+        `SubscriptionInterruptedError`, or go on after a `Gap` ("gap").
 
         `topic` may be a list of topics: one subscription over all of them, with one token, and the
         condition for each. `order="total"` is then one order over all pubends of all topics, and
@@ -113,18 +112,17 @@ class SubscribeMethod(Generic[SubscriptionT, GroupT, JointT]):
             if (share_by, attempts_max, dead_letters, in_hand_max) != (None, None, None, None):
                 problem = "a group is on one topic: its order is that of keys in it"
                 raise UsageError(problem, "Make a group for each topic, or leave share_by out.")
-            return self._make_joint(
-                check_parts(
-                    topic,
-                    condition,
-                    name=name,
-                    order=order,
-                    start=start,
-                    tokens=tokens,
-                    interruption=interruption,
-                    silence=silence,
-                )
+            parts = check_parts(
+                topic,
+                condition,
+                name=name,
+                order=order,
+                start=start,
+                tokens=tokens,
+                interruption=interruption,
+                silence=silence,
             )
+            return self._make_joint(parts)
         options = check_options(
             topic,
             condition,
