@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -207,8 +208,6 @@ class Load:
                     self.gaps += 1
                 elif isinstance(each, Event):
                     self.delivered.append(int(str(each.attributes["n"])))
-                if self.is_over and len(self.delivered) >= self.sent:
-                    return
 
     async def next_receipt(self) -> None:
         """Until something that is sent from now on is confirmed."""
@@ -292,6 +291,10 @@ async def soak(
     load.is_over = True
     await tasks[0]
     async with asyncio.timeout(WAIT_S):
+        while len(load.delivered) < load.sent and not tasks[1].done():  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+    tasks[1].cancel()
+    with suppress(asyncio.CancelledError):
         await tasks[1]
     return load
 
